@@ -1,0 +1,108 @@
+"""Every exception of FlowPoint, rooted by who must act.
+
+    FlowPointError
+    ├ UsageError                 the person at the shell must act          exit 2
+    │ └ ConfigError              a key or value of the configuration is wrong
+    ├ NotFoundError              no such job or snapshot                    exit 3
+    ├ JobError                   the job's author must act                  exit 1 (2 before it runs)
+    │ ├ PlanError                the graph is wrong: no source, uid used twice, ...   exit 2
+    │ ├ UserCodeError            a user's function raised; carries operator and cause
+    │ ├ BadRecordError           a record, key or line that cannot be handled
+    │ ├ IncompatibleStateError   the snapshot does not fit the job
+    │ ├ LostInputError           a source position is gone
+    │ └ ForeignOutputError       the output folder belongs to another lineage
+    ├ SnapshotError              a snapshot is damaged or incomplete
+    ├ TransientError             failover may mend it: links, workers, disks
+    │ ├ LinkLost, WorkerLost, StorageError, CheckpointFailed
+    └ Fenced                     this process belongs to an older attempt and must end
+    InternalError                a bug in FlowPoint itself (not a FlowPointError)
+
+Message form: what could not be done, what was seen, what to do. Messages name the operator, uid, file or key.
+Across processes an error travels as data (`model.messages.Failure`), never as a pickled exception.
+"""
+
+from __future__ import annotations
+
+
+class FlowPointError(Exception):
+    """The root; never raised itself."""
+
+    exit_code = 1
+
+
+class UsageError(FlowPointError):
+    """A command, path or job file that cannot be used as given."""
+
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """An unknown configuration key or a value out of its range."""
+
+
+class NotFoundError(FlowPointError):
+    """There is no such job or snapshot."""
+
+    exit_code = 3
+
+
+class JobError(FlowPointError):
+    """Something in the job or its data that restarting cannot mend."""
+
+
+class PlanError(JobError):
+    """The stream graph cannot be compiled into a plan."""
+
+    exit_code = 2
+
+
+class UserCodeError(JobError):
+    """A user's function raised. The original exception is chained as `__cause__`."""
+
+
+class BadRecordError(JobError):
+    """A record, a key or a line of input that the engine cannot handle."""
+
+
+class IncompatibleStateError(JobError):
+    """The snapshot holds state that this job cannot take over."""
+
+
+class LostInputError(JobError):
+    """A source was asked to continue at a position that no longer exists."""
+
+
+class ForeignOutputError(JobError):
+    """The output target belongs to another lineage."""
+
+
+class SnapshotError(FlowPointError):
+    """A snapshot whose manifest or files are missing, torn or do not match their checksums."""
+
+
+class TransientError(FlowPointError):
+    """A failure of the surroundings that a new attempt may mend."""
+
+
+class LinkLost(TransientError):
+    """The other end of a link is gone."""
+
+
+class WorkerLost(TransientError):
+    """A worker process ended or fell silent."""
+
+
+class StorageError(TransientError):
+    """Storage refused an operation: disk full, no permission, I/O error."""
+
+
+class CheckpointFailed(TransientError):
+    """A checkpoint could not be completed; carries the reason in its message."""
+
+
+class Fenced(FlowPointError):
+    """A newer attempt or coordinator has taken over; this one must end at once."""
+
+
+class InternalError(Exception):
+    """A bug in FlowPoint. Please report it together with the message."""

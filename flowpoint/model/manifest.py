@@ -1,0 +1,91 @@
+"""The manifest of a checkpoint or savepoint, as data: what it holds and which files prove it.
+
+Readable with `cat` (JSON, `snapshot.manifests` writes it). Source positions and sink committables are small and stand
+inline as JSON; keyed state stands in files. `StateFile.path` is relative to the job's storage folder for checkpoints,
+and to the savepoint's own folder for savepoints.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+MANIFEST_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StateFile:
+    """One file of keyed state. `checksum` is xxh3-64 of the bytes in hex. `groups` is the key-group range [first, last]."""
+
+    path: str
+    kind: str
+    bytes: int
+    checksum: str
+    entries: int = 0
+    groups: tuple[int, int] = (0, 0)
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskState:
+    """What one subtask of one operator put into a snapshot.
+
+    files: keyed state, oldest first (base, then deltas; later entries win).
+    states: state name -> schema data, of keyed state.
+    splits: for sources, a list of {"id", "data", "position", "ended"}.
+    committables: for sinks, a list of {"checkpoint": int, "data": JSON}, oldest first, not yet confirmed.
+    """
+
+    files: tuple[StateFile, ...] = ()
+    states: dict[str, Any] = field(default_factory=dict)
+    splits: tuple[dict[str, Any], ...] = ()
+    committables: tuple[dict[str, Any], ...] = ()
+
+    def to_data(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        data = asdict(self)
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in data.items() if value}
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> SubtaskState:
+        """The reverse of `to_data`."""
+        return cls(
+            files=tuple(StateFile(**{**f, "groups": tuple(f["groups"])}) for f in data.get("files", ())),
+            states=dict(data.get("states", {})),
+            splits=tuple(data.get("splits", ())),
+            committables=tuple(data.get("committables", ())),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorState:
+    """All subtasks of one operator, by index."""
+
+    parallelism: int
+    subtasks: tuple[SubtaskState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A whole snapshot. `parent` is the checkpoint id it was taken after (0: none). `created` is epoch ms."""
+
+    kind: str
+    job: str
+    id: int
+    attempt: int
+    lineage: str
+    parent: int
+    created: int
+    plan: dict[str, Any]
+    operators: dict[str, OperatorState]
+    finished: bool = False
+    format: int = MANIFEST_FORMAT
+
+    def files(self) -> list[StateFile]:
+        """Every file that the snapshot needs, in a stable order, each path once."""
+        seen: dict[str, StateFile] = {}
+        for operator in self.operators.values():
+            for subtask in operator.subtasks:
+                for file in subtask.files:
+                    seen.setdefault(file.path, file)
+        return list(seen.values())

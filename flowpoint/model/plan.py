@@ -1,0 +1,132 @@
+"""The job plan: what the coordinator deploys and what every worker must agree on. Plain frozen data.
+
+An operator is what the user wrote and has a uid. A task is a chain of operators run as one loop. A subtask is one
+parallel instance of a task. Edges connect tasks. User functions are *not* in the plan: each process takes them from
+the job file it executed itself (`runtime.contracts.OperatorDef`), and the fingerprint proves that both mean the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+
+class OperatorKind(StrEnum):
+    """What an operator does."""
+
+    SOURCE = "source"
+    MAP = "map"
+    FILTER = "filter"
+    FLAT_MAP = "flat_map"
+    COUNT = "count"
+    SUM = "sum"
+    REDUCE = "reduce"
+    PROCESS = "process"
+    SINK = "sink"
+
+
+KEYED_KINDS = frozenset({OperatorKind.COUNT, OperatorKind.SUM, OperatorKind.REDUCE, OperatorKind.PROCESS})
+
+
+class Partition(StrEnum):
+    """How an edge deals records out to the subtasks of its target."""
+
+    FORWARD = "forward"
+    HASH = "hash"
+    REBALANCE = "rebalance"
+    BROADCAST = "broadcast"
+
+
+class SubtaskId(NamedTuple):
+    """One parallel instance of a task: (index of the task in the plan, index of the instance)."""
+
+    task: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSpec:
+    """One operator. `key_name` is how messages call the `key_by` before a keyed operator ("" otherwise)."""
+
+    uid: str
+    name: str
+    kind: OperatorKind
+    parallelism: int
+    uid_is_generated: bool = False
+    key_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """A chain of operators, first to last, by uid."""
+
+    index: int
+    operators: tuple[str, ...]
+    parallelism: int
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeSpec:
+    """Records of task `source` go to task `target`. For HASH the key is that of the target's first operator."""
+
+    index: int
+    source: int
+    target: int
+    partition: Partition
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """The whole job. `tasks[i].index == i`, `edges[i].index == i`; tasks are in topological order, sources first."""
+
+    job: str
+    max_parallelism: int
+    operators: tuple[OperatorSpec, ...]
+    tasks: tuple[TaskSpec, ...]
+    edges: tuple[EdgeSpec, ...]
+    fingerprint: str
+    _by_uid: dict[str, OperatorSpec] = field(init=False, repr=False, compare=False, hash=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._by_uid.update((spec.uid, spec) for spec in self.operators)
+
+    def operator(self, uid: str) -> OperatorSpec:
+        """The operator with this uid; KeyError when there is none."""
+        return self._by_uid[uid]
+
+    def task_of(self, uid: str) -> TaskSpec:
+        """The task in whose chain the operator is."""
+        return next(task for task in self.tasks if uid in task.operators)
+
+    def subtasks(self) -> list[SubtaskId]:
+        """All subtasks, task by task."""
+        return [SubtaskId(task.index, i) for task in self.tasks for i in range(task.parallelism)]
+
+    def inputs(self, task: int) -> list[EdgeSpec]:
+        """The edges into a task, by edge index."""
+        return [edge for edge in self.edges if edge.target == task]
+
+    def outputs(self, task: int) -> list[EdgeSpec]:
+        """The edges out of a task, by edge index."""
+        return [edge for edge in self.edges if edge.source == task]
+
+    def to_data(self) -> dict[str, Any]:
+        """As JSON-able data, for messages and manifests."""
+        data = asdict(self)
+        del data["_by_uid"]
+        return data
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> JobPlan:
+        """The reverse of `to_data`; also takes tuples that came back as lists."""
+        return cls(
+            job=data["job"],
+            max_parallelism=data["max_parallelism"],
+            operators=tuple(OperatorSpec(**{**o, "kind": OperatorKind(o["kind"])}) for o in data["operators"]),
+            tasks=tuple(TaskSpec(t["index"], tuple(t["operators"]), t["parallelism"]) for t in data["tasks"]),
+            edges=tuple(
+                EdgeSpec(e["index"], e["source"], e["target"], Partition(e["partition"])) for e in data["edges"]
+            ),
+            fingerprint=data["fingerprint"],
+        )

@@ -1,0 +1,160 @@
+"""What connectors and operators must provide: Source, Sink, their contexts, and the definition of an operator.
+
+Source and Sink objects are immutable factories (rule 21): `open` makes the working object, one per subtask.
+Positions and committables are JSON-able data, so that a manifest can be read with `cat` and edited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, runtime_checkable
+
+from flowpoint.host.base import Disk
+from flowpoint.model.plan import OperatorKind
+
+
+class _End:
+    """The type of `END`."""
+
+    def __repr__(self) -> str:
+        return "END"
+
+
+END: Final = _End()
+"""What `SourceReader.read` returns when the split has no more records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A part of a source's input that one subtask reads. `data` is JSON-able and says what it is."""
+
+    id: str
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+class Clock(Protocol):
+    """Time for connectors and operators."""
+
+    def wall_ms(self) -> int:
+        """Wall-clock time, epoch ms."""
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start; never jumps back."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait, in virtual time when simulated."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorContext:
+    """What a source reader or sink writer knows about where it runs.
+
+    `restored_checkpoint` is the checkpoint this attempt started from (0: none). `take_output` is the shell's
+    `--take-output`, `skip_lost_input` its `--skip-lost-input`. `metrics` is a dict of counters shown by `status`.
+    `log(text)` writes a line to the job's log.
+    """
+
+    uid: str
+    subtask: int
+    parallelism: int
+    lineage: str
+    attempt: int
+    disk: Disk
+    clock: Clock
+    restored_checkpoint: int = 0
+    take_output: bool = False
+    skip_lost_input: bool = False
+    metrics: dict[str, int] = field(default_factory=dict)
+    log: Callable[[str], None] = print
+
+
+class SourceReader(Protocol):
+    """Reads one split."""
+
+    async def read(self, n: int) -> list[Any] | _End:
+        """About `n` records at most, an empty list for "nothing now", or `END`.
+
+        Never cancelled while the job runs. May wait a while, but not for ever.
+        """
+
+    def position(self) -> Any:
+        """JSON-able: where to go on after what `read` has *returned* so far. May be called while a read waits."""
+
+    async def close(self) -> None:
+        """Release what is open."""
+
+
+class Source(Protocol):
+    """An input. `splits` is called once in the life of a job (rule 19), in the coordinator, and may block."""
+
+    def splits(self) -> list[Split]:
+        """The parts of the input, in a stable order. Subtask i gets splits i, i + parallelism, ..."""
+
+    async def open(self, split: Split, position: Any, ctx: ConnectorContext) -> SourceReader:
+        """A reader at `position` (None: the start). Raises LostInputError when the position is gone."""
+
+
+class SinkWriter(Protocol):
+    """Writes for one subtask."""
+
+    async def write(self, batch: list[Any]) -> None:
+        """Take these records. May wait: that is back-pressure. The list must not be kept."""
+
+    async def prepare(self, checkpoint: int) -> Any:
+        """Make everything written so far durable but invisible; returns a JSON-able committable, or None if empty.
+
+        The next `write` belongs to the next checkpoint.
+        """
+
+    async def close(self) -> None:
+        """Release what is open. What was not prepared is lost, and rightly so."""
+
+
+class Sink(Protocol):
+    """An output. All methods but `open` may be called in any process, any number of times."""
+
+    async def begin(self, ctx: ConnectorContext) -> None:
+        """Once per attempt, in the coordinator, before any writer exists: claim the target for `ctx.lineage`.
+
+        Takes back what was committed after `ctx.restored_checkpoint` by this lineage. Raises ForeignOutputError.
+        """
+
+    @property
+    def can_take_back(self) -> bool:
+        """Whether `begin` can undo commits that are newer than the restored checkpoint (rule 1)."""
+
+    async def open(self, ctx: ConnectorContext) -> SinkWriter:
+        """A writer for `ctx.subtask`."""
+
+    async def commit(self, committable: Any, ctx: ConnectorContext) -> None:
+        """Make it visible. Idempotent: done already is success."""
+
+    async def abort(self, committable: Any, ctx: ConnectorContext) -> None:
+        """Throw it away. Idempotent."""
+
+    async def clean(self, ctx: ConnectorContext) -> None:
+        """Once per attempt, in the coordinator, after everything restored is committed: remove leftovers of older
+        attempts of this lineage."""
+
+
+@runtime_checkable
+class HasGuarantee(Protocol):
+    """Sources and sinks say what they guarantee, for messages and the table in the docs."""
+
+    guarantee: str
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorDef:
+    """A user's operator as this process sees it: the spec's kind plus the objects that cannot leave the process.
+
+    function: the callable, KeyedProcessFunction, Source or Sink (None for count).
+    key: for keyed operators, the key selector of the `key_by` before it.
+    """
+
+    uid: str
+    kind: OperatorKind
+    function: Any
+    key: Callable[[Any], Any] | None = None
+    types: tuple[type, ...] = ()
