@@ -28,6 +28,8 @@ class FlowPointError(Exception):
     """The root; never raised itself."""
 
     exit_code = 1
+    operator: str = ""
+    """The uid of the operator it happened in, when there is one."""
 
 
 class UsageError(FlowPointError):

@@ -31,12 +31,14 @@ class SubtaskState:
     """What one subtask of one operator put into a snapshot.
 
     files: keyed state, oldest first (base, then deltas; later entries win).
+    groups: the key-group range [first, last] that the subtask owned; entries of `files` outside it are stale.
     states: state name -> schema data, of keyed state.
     splits: for sources, a list of {"id", "data", "position", "ended"}.
     committables: for sinks, a list of {"checkpoint": int, "data": JSON}, oldest first, not yet confirmed.
     """
 
     files: tuple[StateFile, ...] = ()
+    groups: tuple[int, int] = (0, -1)
     states: dict[str, Any] = field(default_factory=dict)
     splits: tuple[dict[str, Any], ...] = ()
     committables: tuple[dict[str, Any], ...] = ()
@@ -51,6 +53,7 @@ class SubtaskState:
         """The reverse of `to_data`."""
         return cls(
             files=tuple(StateFile(**{**f, "groups": tuple(f["groups"])}) for f in data.get("files", ())),
+            groups=tuple(data.get("groups", (0, -1))),
             states=dict(data.get("states", {})),
             splits=tuple(data.get("splits", ())),
             committables=tuple(data.get("committables", ())),

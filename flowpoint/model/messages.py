@@ -25,6 +25,14 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Sent on a link of its own by a thread of its own, so that user code cannot silence it (rule 17)."""
+
+    worker: int
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
 class Deployed:
     """All subtasks of this worker are built, state is open, restored committables are committed."""
 
@@ -181,6 +189,6 @@ class Exit:
     reason: str
 
 
-FROM_WORKER = Hello | Deployed | Ack | Decline | Ended | Committed | Failure | Released | Stats
+FROM_WORKER = Hello | Heartbeat | Deployed | Ack | Decline | Ended | Committed | Failure | Released | Stats
 TO_WORKER = Deploy | Start | Trigger | Abort | Complete | Resume | Release | Exit
 Message = FROM_WORKER | TO_WORKER
