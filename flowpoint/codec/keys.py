@@ -41,7 +41,8 @@ _EPOCH: Final = datetime(1970, 1, 1)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _ZONE_FARTHEST: Final = timedelta(days=1) - _MICROSECOND
 _DECIMAL_DIGITS_MAX: Final = 4096
-_FIXSTR: Final = tuple(bytes([0xA0 + size]) for size in range(32))
+# What msgpack puts before a str of so many bytes.
+_STR_HEADS: Final = tuple(bytes([0xA0 + size]) if size < 32 else bytes([0xD9, size]) for size in range(256))
 _CACHE_ENTRIES_MAX: Final = 65_536
 _CACHE_KEY_BYTES_MAX: Final = 256
 
@@ -130,10 +131,14 @@ def groups_of(keys: Sequence[Any], max_parallelism: int) -> list[int]:
     Raises:
         BadRecordError: as `canonical`.
     """
-    digest, encoded = xxh32_intdigest, canonical
+    digest, heads = xxh32_intdigest, _STR_HEADS
     if set(map(type, keys)) == {str}:
-        encoded = _canonical_str
-    return [digest(encoded(key)) % max_parallelism for key in keys]
+        try:
+            return [digest(heads[len(data)] + data) % max_parallelism for data in map(str.encode, keys)]
+        except (IndexError, UnicodeEncodeError):
+            # A long key, or a lone surrogate: the general way takes both.
+            pass
+    return [digest(canonical(key)) % max_parallelism for key in keys]
 
 
 def is_own_canonical(key: Any) -> bool:
@@ -190,7 +195,7 @@ def _canonical_str(key: str) -> bytes:
     except UnicodeEncodeError:
         return _pack(key)
     size = len(data)
-    return _FIXSTR[size] + data if size < 32 else _pack(key)
+    return _STR_HEADS[size] + data if size < 256 else _pack(key)
 
 
 def _form(key: Any) -> Any:
@@ -358,7 +363,7 @@ def _make_instant(data: bytes) -> datetime:
     except OverflowError:
         # The first and last day of the calendar, seen from a zone east or west of UTC.
         offset = _ZONE_FARTHEST if since < timedelta(0) else -_ZONE_FARTHEST
-        return (_EPOCH + since + offset).replace(tzinfo=timezone(offset))
+        return (_EPOCH + (since + offset)).replace(tzinfo=timezone(offset))
 
 
 def _make_wall(data: bytes) -> datetime:

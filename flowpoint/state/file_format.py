@@ -154,7 +154,7 @@ class FileReader:
         self._size = size
         if size < _HEADER.size + _TRAILER.size:
             raise self._damaged(f"it has only {size} bytes")
-        magic, version, _ = _HEADER.unpack(self._read_exactly(0, _HEADER.size))
+        magic, version, reserved = _HEADER.unpack(self._read_exactly(0, _HEADER.size))
         if magic != _MAGIC:
             raise self._damaged("it does not begin as a state file")
         if version > FORMAT:
@@ -162,6 +162,8 @@ class FileReader:
                 f"cannot read the state file {name}: it has format {version}, this version reads up to {FORMAT}; "
                 f"upgrade FlowPoint"
             )
+        if reserved:
+            raise self._damaged("its header is wrong")
         self._states, self._refs = self._index()
 
     def _index(self) -> tuple[list[tuple[str, str]], list[_BlockRef]]:
