@@ -16,7 +16,6 @@ from flowpoint.errors import (
     IncompatibleStateError,
     LostInputError,
     PlanError,
-    SnapshotError,
     UserCodeError,
 )
 from flowpoint.model import messages
@@ -32,7 +31,6 @@ FINAL_ERRORS = (
     IncompatibleStateError,
     LostInputError,
     PlanError,
-    SnapshotError,
 )
 
 
