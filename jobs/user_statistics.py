@@ -16,7 +16,7 @@ USERS = 7
 
 
 def user_of(n):
-    return f"user-{n * n % USERS}"
+    return f"user-{n % USERS}"
 
 
 def page_of(n):

@@ -12,7 +12,7 @@ from typing import Final
 DURATION_WANTED: Final = 'a duration: seconds as a number, or text such as "250ms", "10s", "5m", "1h" or "2d"'
 SIZE_WANTED: Final = 'a size: bytes as a whole number, or text such as "512KB", "64MB" or "1GB"'
 
-_QUANTITY: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+_QUANTITY: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 _SECONDS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES: Final = {
     "": 1,

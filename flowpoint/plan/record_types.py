@@ -89,12 +89,13 @@ def _hints_one_by_one(thing: object) -> list[object]:
 def _collect(annotation: object, found: dict[type, None]) -> None:
     """Walk an annotation without recursion, since record classes may refer to each other in circles."""
     waiting = [annotation]
-    seen: set[int] = set()
+    # By identity, as annotations may be unhashable; keeping the objects keeps their ids from being used again.
+    seen: dict[int, object] = {}
     while waiting:
         current = waiting.pop(0)
         if id(current) in seen:
             continue
-        seen.add(id(current))
+        seen[id(current)] = current
         if isinstance(current, type) and not typing.get_args(current):
             if _is_record_type(current):
                 found.setdefault(current)

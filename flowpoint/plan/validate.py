@@ -55,7 +55,7 @@ def check_path_name(what: str, name: object) -> None:
         PlanError: it is empty, too long, or has a character that cannot be in every path.
     """
     if not isinstance(name, str):
-        raise PlanError(f"{what} is a {type(name).__name__}: it must be a string")
+        raise PlanError(f"{what} is {name!r}, of type {type(name).__name__}: it must be a string")
     if not _PATH_SAFE.fullmatch(name) or len(name.encode()) > NAME_BYTES_MAX:
         raise PlanError(
             f"{what} {name!r} cannot be part of a path: use letters, digits, '_', '-', '+' and '.', begin with a letter,"
