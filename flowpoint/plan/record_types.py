@@ -28,12 +28,10 @@ def record_types_of(functions: Iterable[object]) -> tuple[type, ...]:
     """The record classes that these functions mention, each once, in the order they are met.
 
     Example:
-        >>> from collections.abc import Iterator
         >>> class Color(Enum):
         ...     RED = 1
-        >>> def colors(line: str) -> "Iterator[Color]": ...
-        >>> colors.__annotations__["return"] = Iterator[Color]
-        >>> [tp.__name__ for tp in record_types_of([colors])]
+        >>> def colors(line: str) -> list[Color]: ...
+        >>> [tp.__name__ for tp in record_types_of([colors, str.split])]
         ['Color']
     """
     found: dict[type, None] = {}
@@ -96,7 +94,7 @@ def _collect(annotation: object, found: dict[type, None]) -> None:
         if id(current) in seen:
             continue
         seen[id(current)] = current
-        if isinstance(current, type) and not typing.get_args(current):
+        if isinstance(current, type):
             if _is_record_type(current):
                 found.setdefault(current)
                 waiting.extend(_hints(current))

@@ -6,13 +6,16 @@ import enum
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, NewType, Optional, TypedDict, TypeVar, Union
+from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, Optional, TypedDict, TypeVar, Union
 
 import msgspec
 import pytest
 
 from flowpoint.api.functions import KeyedProcessFunction
 from flowpoint.plan.record_types import record_types_of
+
+
+T = TypeVar("T")
 
 
 class Color(enum.Enum):
@@ -42,6 +45,11 @@ class Row(msgspec.Struct):
 
 class Loose(TypedDict):
     color: Color
+
+
+@dataclass
+class Box(Generic[T]):
+    content: T
 
 
 PointId = NewType("PointId", Point)
@@ -79,6 +87,7 @@ def returning(annotation: object) -> Callable[[Any], Any]:
         (Literal[Color.RED], ["Color"]),
         (PointId, ["Point", "Inner", "Color"]),
         (Bounded, ["Row"]),
+        (Box[Row], ["Box", "Row"]),
         (Loose, ["Color"]),
         ("Row", ["Row"]),
         (int, []),
