@@ -14,7 +14,6 @@ import pytest
 from flowpoint.api.functions import KeyedProcessFunction
 from flowpoint.plan.record_types import record_types_of
 
-
 T = TypeVar("T")
 
 
