@@ -31,6 +31,9 @@ START_TIME_TOLERANCE = 1.0
 KILL_SECONDS_MAX = 10.0
 """A process that is still there so long after SIGKILL hangs in the kernel."""
 
+LOOK_SECONDS = 0.05
+"""How often a dying process is looked at."""
+
 ORPHANED_EXIT_CODE = 75
 """How a worker ends whose coordinator is gone."""
 
@@ -137,23 +140,35 @@ def kill_stale(pid: int, start_time: float) -> bool:
             return False
         # psutil looks again whether it is the same process before it sends a signal.
         process.kill()
-        process.wait(KILL_SECONDS_MAX)
     except psutil.NoSuchProcess:
         return False
-    except psutil.TimeoutExpired as error:
-        if _is_dead(process):
-            return True
+    except psutil.AccessDenied as error:
+        raise TransientError(f"cannot end process {pid} of an earlier run: it belongs to another user") from error
+    if not wait_dead(process):
         raise TransientError(
             f"cannot end process {pid} of an earlier run: it is still there {KILL_SECONDS_MAX:.0f} s after SIGKILL; "
             "it probably hangs in a disk operation"
-        ) from error
-    except psutil.AccessDenied as error:
-        raise TransientError(f"cannot end process {pid} of an earlier run: it belongs to another user") from error
+        )
     return True
 
 
-def _is_dead(process: psutil.Process) -> bool:
-    """Whether a process runs no more, though its parent may not have reaped it."""
+def wait_dead(process: psutil.Process) -> bool:
+    """Block until a process runs no more; False when it still does after `KILL_SECONDS_MAX`.
+
+    Whoever adopted it may take its time to reap it, or never do so in a container. It is dead all the same.
+    """
+    for _ in range(round(KILL_SECONDS_MAX / LOOK_SECONDS)):
+        try:
+            process.wait(LOOK_SECONDS)
+        except psutil.TimeoutExpired:
+            if _is_zombie(process):
+                return True
+        else:
+            return True
+    return False
+
+
+def _is_zombie(process: psutil.Process) -> bool:
     try:
         return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
