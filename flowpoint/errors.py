@@ -122,3 +122,7 @@ class Fenced(FlowPointError):
 
 class InternalError(Exception):
     """A bug in FlowPoint. Please report it together with the message."""
+
+
+FINAL_ERRORS = (BadRecordError, ForeignOutputError, IncompatibleStateError, LostInputError, PlanError)
+"""A new attempt meets the same data, state and files again: these end the job instead of looping (rule 18)."""

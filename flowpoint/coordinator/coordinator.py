@@ -30,7 +30,7 @@ from flowpoint.coordinator.workers import (
     WorkerEvent,
     Workers,
 )
-from flowpoint.errors import CheckpointFailed, Fenced, FlowPointError, JobError, OutcomeUnknown, TransientError
+from flowpoint.errors import FINAL_ERRORS, CheckpointFailed, Fenced, FlowPointError, OutcomeUnknown
 from flowpoint.host.base import Host
 from flowpoint.model import messages
 from flowpoint.model.events import Event, EventKind
@@ -256,8 +256,8 @@ class Coordinator:
                 self._members.spawned(worker, pid, self._now())
             case Joined(worker, pid, incarnation):
                 self._members.joined(worker, pid, incarnation, self._now())
-            case Lost(worker, incarnation, reason):
-                self._on_lost(worker, reason)
+            case Lost(worker, pid, reason):
+                self._on_lost(worker, pid, reason)
             case NotStarted(worker, reason):
                 self._report_loss(worker, reason)
             case Published():
@@ -347,10 +347,9 @@ class Coordinator:
 
     # ------------------------------------------------------------------ workers
 
-    def _on_lost(self, worker: int, reason: str) -> None:
-        if self._members.state(worker) in (WorkerState.ABSENT, WorkerState.LOST):
+    def _on_lost(self, worker: int, pid: int, reason: str) -> None:
+        if not self._members.lost(worker, pid):
             return
-        self._members.lost(worker)
         if self._life.is_over:
             self._spawn(self._reap(worker), f"reap worker {worker}")
             return
@@ -449,7 +448,7 @@ class Coordinator:
 
     def _fail_by(self, error: Exception, kind: str | None = None) -> None:
         """A failure that the coordinator itself met."""
-        retry = isinstance(error, TransientError | OSError | SnapshotLike)
+        retry = not isinstance(error, FINAL_ERRORS)
         failure = messages.Failure(
             attempt=self.attempt,
             worker=-1,

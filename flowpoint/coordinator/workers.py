@@ -65,7 +65,7 @@ class Lost:
     """A worker's process has ended or its link broke."""
 
     worker: int
-    incarnation: str
+    pid: int
     reason: str
 
 
@@ -137,7 +137,7 @@ class Workers:
         slot.is_lost = True
         if slot.link is not None:
             slot.link.close()
-        self._post(Lost(index, slot.incarnation, reason))
+        self._post(Lost(index, slot.process.pid if slot.process is not None else 0, reason))
 
     # ------------------------------------------------------------------ links
 

@@ -26,14 +26,14 @@ from flowpoint.runtime.contracts import ConnectorContext, OperatorDef, Split
 from flowpoint.runtime.inputs import InputGate
 from flowpoint.runtime.operators.keyed_process import KeyedProcess
 from flowpoint.runtime.outputs import EdgeOutput, Outputs, Routes
-from flowpoint.runtime.parts import KeyedPart, Part, SinkPart
+from flowpoint.runtime.parts import KeyedPart, Part, SinkPart, WriteState
 from flowpoint.runtime.pipeline import Pipeline
 from flowpoint.runtime.source_subtask import SourcePart, SourceSubtask, SplitState
 from flowpoint.runtime.subtask import Counters, ProcessingSubtask, Report, Subtask, SubtaskParts
-from flowpoint.snapshot.names import state_file_name
+from flowpoint.snapshot import names
 from flowpoint.snapshot.reader import load
 from flowpoint.snapshot.storage import Storage
-from flowpoint.snapshot.writer import write_state
+from flowpoint.snapshot.writer import BASE, DELTA, write_state
 from flowpoint.state.backend import Backend, Frozen
 from flowpoint.state.kinds import KeyCell, bind
 from flowpoint.state.open import open_backend
@@ -235,17 +235,18 @@ class Assembly:
             uid=spec.uid,
             backend=backend,
             groups=groups,
-            write_state=self._writer_for(subtask),
+            write_state=self._writer_for(subtask, groups),
             incremental=self._settings.checkpoint.incremental,
             files=states[0].files if is_same else (),
             must_be_full=bool(states) and not is_same,
         )
 
-    def _writer_for(self, subtask: SubtaskId) -> Callable[[str, Frozen], Any]:
-        async def write(uid: str, frozen: Frozen) -> StateFile | None:
+    def _writer_for(self, subtask: SubtaskId, groups: tuple[int, int]) -> WriteState:
+        async def write(uid: str, frozen: Frozen) -> list[StateFile]:
             self._sequence += 1
-            name = state_file_name(uid, subtask.index, self._deploy.attempt, self._sequence, full=frozen.full)
-            return await write_state(self._around.storage, frozen, name)
+            kind = BASE if frozen.full else DELTA
+            name = names.state_file(uid, subtask.index, self._deploy.attempt, self._sequence, kind)
+            return await write_state(self._around.storage, frozen, name, groups=groups, on_full=self._around.log)
 
         return write
 

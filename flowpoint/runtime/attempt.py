@@ -9,30 +9,12 @@ from __future__ import annotations
 import asyncio
 import traceback
 
-from flowpoint.errors import (
-    BadRecordError,
-    FlowPointError,
-    ForeignOutputError,
-    IncompatibleStateError,
-    LostInputError,
-    PlanError,
-    UserCodeError,
-)
+from flowpoint.errors import FINAL_ERRORS, FlowPointError, UserCodeError
 from flowpoint.model import messages
 from flowpoint.model.plan import JobPlan
 from flowpoint.runtime.assembly import Assembly, Surroundings
 from flowpoint.runtime.source_subtask import SourceSubtask
 from flowpoint.runtime.subtask import Subtask
-
-# A new attempt meets the same data, state and files again: these end the job instead of looping (rule 18).
-FINAL_ERRORS = (
-    BadRecordError,
-    ForeignOutputError,
-    IncompatibleStateError,
-    LostInputError,
-    PlanError,
-)
-
 
 class Attempt:
     """The part of attempt `deploy.attempt` that runs here."""

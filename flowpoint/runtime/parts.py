@@ -31,7 +31,7 @@ class Part(Protocol):
         """Freeze what belongs before the barrier; returns the step that makes it durable."""
 
 
-WriteState = Callable[[str, Frozen], Coroutine[Any, Any, StateFile | None]]
+WriteState = Callable[[str, Frozen], Coroutine[Any, Any, list[StateFile]]]
 
 
 @dataclass(slots=True)
@@ -61,14 +61,11 @@ class KeyedPart:
 
         async def write() -> SubtaskState:
             try:
-                file = await self.write_state(self.uid, frozen)
+                files = await self.write_state(self.uid, frozen)
             except BaseException:
                 frozen.failed()
                 raise
-            if frozen.full:
-                self.files = ()
-            if file is not None:
-                self.files += (file,)
+            self.files = (*(() if frozen.full else self.files), *files)
             frozen.durable()
             return SubtaskState(files=self.files, groups=self.groups, states=states)
 
