@@ -8,9 +8,9 @@ How it works: h11 parses and formats, asyncio streams carry the bytes. One reque
 command or a dashboard on this machine, for which a new connection costs nothing, and without keep-alive there is no
 idle connection to bound.
 
-Invariants: whatever a client sends, or fails to send or read, costs the job at most one of `CONNECTIONS_MAX` slots for
-`READ_SECONDS` or `WRITE_SECONDS`; no exception leaves a connection. A request that was accepted is carried out even
-when its client has gone.
+Invariants: at most `READING_MAX` clients are sending a request and `ANSWERING_MAX` are waiting for an answer; a client
+that does not send or does not read is dropped after `READ_SECONDS` or `WRITE_SECONDS`. No exception leaves a
+connection. A request that was accepted is carried out even when its client has gone.
 Not here: what the answers say (`JobControl`), the other end (`launch.client`). Imported late: h11 takes 30 ms.
 """
 
@@ -28,7 +28,8 @@ import h11
 from flowpoint.errors import FlowPointError, NotFoundError, UsageError
 from flowpoint.launch.control import JobControl
 
-CONNECTIONS_MAX = 64
+READING_MAX = 64
+ANSWERING_MAX = 64
 HEAD_BYTES_MAX = 16 * 1024
 BODY_BYTES_MAX = 64 * 1024
 READ_SECONDS = 10.0
@@ -113,6 +114,9 @@ class HttpServer:
         """One connection, to which asyncio has given a task of its own."""
         task = asyncio.current_task()
         assert task is not None, "a connection is served outside of a task"
+        if len(self._reading) >= READING_MAX:
+            writer.transport.abort()
+            return
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         self._reading.add(task)
         try:
@@ -120,6 +124,8 @@ class HttpServer:
             await self._write(connection, writer, answer)
         except (ConnectionError, TimeoutError):
             pass  # The client has gone, or does not read: there is nobody left to tell.
+        except asyncio.CancelledError:
+            pass  # By `close`. This is the task's last act, and asyncio 3.11 reports a cancelled one as an error.
         finally:
             self._reading.discard(task)
             self._answering.discard(task)
@@ -130,9 +136,9 @@ class HttpServer:
     ) -> Answer:
         """Read a request and carry it out; always ends in an answer unless the client has gone."""
         try:
-            if len(self._reading) + len(self._answering) > CONNECTIONS_MAX:
-                raise _BadRequest(HTTPStatus.SERVICE_UNAVAILABLE, f"more than {CONNECTIONS_MAX} connections at once")
             handler = self._handler(await self._read(connection, reader))
+            if len(self._answering) >= ANSWERING_MAX:
+                raise _BadRequest(HTTPStatus.SERVICE_UNAVAILABLE, f"{ANSWERING_MAX} requests are waiting already")
         except _BadRequest as error:
             return error.status, _error("UsageError", str(error))
         self._reading.discard(task)
