@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from flowpoint.errors import FlowPointError, UserCodeError
+from flowpoint.errors import FlowPointError
 from flowpoint.launch.control import Event
 
 INTERRUPTED = 130
@@ -40,8 +40,8 @@ def report(error: BaseException, *, debug: bool) -> int:
             _say(str(error))
             if debug:
                 traceback.print_exception(error)
-            elif isinstance(error, UserCodeError) and error.__cause__ is not None:
-                print(users_traceback(error.__cause__), file=sys.stderr)
+            elif error.__cause__ is not None and _is_users(error.__cause__):
+                traceback.print_exception(error.__cause__, chain=False)
             return error.exit_code
         case _:
             _say(f"this is a bug in FlowPoint: {type(error).__name__}: {error}; please report it with these lines")
@@ -57,12 +57,10 @@ def report_failed_job(event: Event, *, debug: bool) -> None:
         print(trace.rstrip("\n"), file=sys.stderr)
 
 
-def users_traceback(error: BaseException) -> str:
-    """The traceback of an error without FlowPoint's own frames at its beginning."""
-    frame = error.__traceback__
-    while frame is not None and frame.tb_frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.tb_next
-    return "".join(traceback.format_exception(type(error), error, frame or error.__traceback__)).rstrip("\n")
+def _is_users(cause: BaseException) -> bool:
+    """Whether an exception came out of the user's code: whoever caught it there let its traceback begin there."""
+    at = cause.__traceback__
+    return at is not None and not at.tb_frame.f_code.co_filename.startswith(_PACKAGE)
 
 
 def _say(sentence: str) -> None:

@@ -58,7 +58,9 @@ def execute(arguments: Sequence[str]) -> int:
     if not __debug__:
         return failure.refuse("cannot run under `python -O`: FlowPoint needs its assertions; leave -O out")
     try:
-        result = flowpoint.main(args=list(arguments), prog_name="flowpoint", standalone_mode=False)
+        result = flowpoint.main(
+            args=list(arguments), prog_name="flowpoint", standalone_mode=False, obj=tuple(arguments)
+        )
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader of our output has had enough (`flowpoint logs x | head`). Nothing may be flushed at exit again.

@@ -17,18 +17,16 @@ from flowpoint.cli import failure
 from flowpoint.cli.views import Announcer, JsonLines, Lines, View
 from flowpoint.launch.control import RunOptions
 
-Pairs = tuple[tuple[str, str], ...]
 
-
-def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> Pairs:
-    """KEY=VALUE, several times."""
-    pairs = []
+def _params(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """K=V, several times; the last one of a name counts."""
+    params = {}
     for value in values:
-        key, equals, text = value.partition("=")
-        if not equals or not key.strip():
-            raise click.BadParameter(f"{value!r} is not of the form KEY=VALUE", ctx, param)
-        pairs.append((key.strip(), text))
-    return tuple(pairs)
+        name, equals, text = value.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{value!r} is not of the form K=V", ctx, param)
+        params[name] = text
+    return params
 
 
 @click.command(name="run")
@@ -36,9 +34,9 @@ def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 @click.option("--name", metavar="NAME", help="Run under this name instead of the job's own.")
 @click.option("-p", "--parallelism", type=click.IntRange(min=1), help="Subtasks per operator (default: cores).")
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes (default: as many as parallelism).")
-@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, callback=_pairs, help="Set a configuration key.")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Set a configuration key.")
 @click.option("--config", "config_file", metavar="FILE", help="Read configuration from a TOML file.")
-@click.option("--param", "params", metavar="K=V", multiple=True, callback=_pairs, help="Hand to the job's build().")
+@click.option("--param", "params", metavar="K=V", multiple=True, callback=_params, help="Hand to the job's build().")
 @click.option("--from", "from_snapshot", metavar="SNAPSHOT", help="Continue from this checkpoint.")
 @click.option("--fresh", is_flag=True, help="Start over; retained checkpoints are kept but not used.")
 @click.option("--take-output", is_flag=True, help="Replace output that an earlier, other run has left.")
@@ -59,8 +57,6 @@ def command(
     plain: bool,
     as_json: bool,
     ready_fd: int | None,
-    settings: Pairs,
-    params: Pairs,
     **options: Any,
 ) -> int:
     """Run a job file on this machine.
@@ -74,7 +70,7 @@ def command(
         from flowpoint.cli.detach import start_detached
 
         return start_detached(ctx.obj, as_json=as_json)
-    job = RunOptions(settings=settings, params=dict(params), **options)
+    job = RunOptions(**options)
     with _choose_view(plain=plain, as_json=as_json, ready_fd=ready_fd) as view:
         from flowpoint.launch.run import run_job_file
 

@@ -109,14 +109,14 @@ class RunView(Protocol):
 class RunOptions:
     """What `flowpoint run` was told. None and empty mean: not given.
 
-    `settings` are the `--set` pairs in their order; `params` go to the job file's `build(params)`.
+    `settings` are the `KEY=VALUE` of `--set` in their order; `params` go to the job file's `build(params)`.
     """
 
     job_file: str
     name: str | None = None
     parallelism: int | None = None
     workers: int | None = None
-    settings: tuple[tuple[str, str], ...] = ()
+    settings: tuple[str, ...] = ()
     config_file: str | None = None
     params: Mapping[str, str] = field(default_factory=dict)
     from_snapshot: str | None = None
