@@ -39,7 +39,9 @@ def _params(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
 @click.option("--param", "params", metavar="K=V", multiple=True, callback=_params, help="Hand to the job's build().")
 @click.option("--from", "from_snapshot", metavar="SNAPSHOT", help="Continue from this checkpoint.")
 @click.option("--fresh", is_flag=True, help="Start over; retained checkpoints are kept but not used.")
-@click.option("--take-output", is_flag=True, help="Replace output that an earlier, other run has left.")
+@click.option(
+    "--take-output", is_flag=True, help="Write where another job, or an earlier start of this one, has output."
+)
 @click.option("--allow-non-restored", is_flag=True, help="Drop state of operators that the job no longer has.")
 @click.option("--accept-duplicates", is_flag=True, help="Go back behind output that cannot be taken back.")
 @click.option("--skip-lost-input", is_flag=True, help="Skip input that is gone since the checkpoint.")
