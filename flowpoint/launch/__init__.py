@@ -1,1 +1,1 @@
-"""Puts a job together and looks after it from outside: job folders, the HTTP interface, events, the start of a run."""
+"""The only place where things are put together: job file, settings, plan, coordinator and worker processes."""

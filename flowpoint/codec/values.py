@@ -1,0 +1,360 @@
+"""Python values to bytes and back, equal and of the same type.
+
+msgpack carries None, bool, int, float, str, bytes, list and dict by itself, at the speed of C. Everything else becomes
+an extension: a code and nested bytes. `strict_types` makes the packer hand every subclass to `_extend`, so nothing is
+flattened: what has no rule is refused with a message that names the type.
+
+The packer takes bytearray and memoryview for bytes without asking, and an ExtType as it is; all three are refused, by
+looking into containers whose bytes could hold one.
+
+Invariants: `decode(encode(v)) == v`, with the same types all the way down. A class is found only through the
+`TypeRegistry`; nothing is imported by name and nothing is pickled. Shared references become copies, cycles are refused.
+
+Not here: batches (`columns.py`), keys, whose bytes follow `==` and not the type (`keys.py`).
+"""
+
+from __future__ import annotations
+
+import re
+import reprlib
+import struct
+from collections.abc import Callable, Collection
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
+from decimal import Decimal
+from enum import Enum, IntEnum
+from types import NoneType
+from typing import Any, Final
+from uuid import UUID
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgpack
+
+from flowpoint.codec import columns
+from flowpoint.codec.arrays import is_numpy, make_array, take_array
+from flowpoint.codec.registry import Shape, TypeRegistry, decode_enum, encode_enum
+from flowpoint.errors import BadRecordError
+
+__all__ = ["IMMUTABLE", "Codec", "TypeRegistry", "is_immutable", "shortened"]
+
+SCALARS: Final = frozenset({NoneType, bool, int, float, str, bytes})
+"""What the packer carries exactly, without help and without anything inside. (An int beyond 64 bits it hands out.)"""
+
+IMMUTABLE: Final = SCALARS | {datetime, date, time, timedelta, Decimal, UUID}
+"""Types whose values never change, so that they may be shared freely."""
+
+_CONTAINERS: Final = frozenset({list, tuple, dict, set, frozenset})
+_MISTAKEN: Final = frozenset({bytearray, memoryview, msgpack.ExtType})
+_NESTING_MAX: Final = 100
+
+# First bytes of msgpack's bin and ext formats: where none of them occurs, nothing was mistaken for them.
+_BIN_OR_EXT: Final = tuple(bytes([first]) for first in (*range(0xC4, 0xCA), *range(0xD4, 0xD9)))
+_find_bin_or_ext: Final = re.compile(b"[" + b"".join(_BIN_OR_EXT) + b"]").search
+_SHORT: Final = 512  # bytes up to which one regular expression beats eleven searches
+
+
+class _Code(IntEnum):
+    """Extension codes. Never to change: they stand in snapshots."""
+
+    TUPLE = 1
+    SET = 2
+    FROZENSET = 3
+    BIG_INT = 4
+    DATETIME = 5
+    DATE = 6
+    TIME = 7
+    TIMEDELTA = 8
+    DECIMAL = 9
+    UUID = 10
+    ENUM = 11
+    OBJECT = 12
+    ARRAY = 13
+
+
+def shortened(value: object) -> str:
+    """A value as text short enough for a message; never fails."""
+    text = reprlib.repr(value)
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def is_immutable(value: object) -> bool:
+    """Whether a value can be shared without a copy: it is of an immutable type, or a tuple of such."""
+    tp = type(value)
+    if tp in IMMUTABLE:
+        return True
+    if tp is tuple or tp is frozenset:
+        assert isinstance(value, (tuple, frozenset))
+        return IMMUTABLE.issuperset(map(type, value)) or all(map(is_immutable, value))
+    return isinstance(value, Enum)
+
+
+class Codec:
+    """Encodes and decodes the values of one job. Cheap to make; not to be shared between threads.
+
+    Example:
+        >>> codec = Codec()
+        >>> codec.decode(codec.encode(("a", {1, 2})))
+        ('a', {1, 2})
+    """
+
+    def __init__(self, registry: TypeRegistry | None = None) -> None:
+        self.registry = registry if registry is not None else TypeRegistry()
+        self._packers: list[msgpack.Packer] = []
+        self._depth = 0
+        self._extenders: dict[type, Callable[[Any], msgpack.ExtType]] = {
+            tuple: lambda v: self._nested(_Code.TUPLE, list(v)),
+            set: lambda v: self._nested(_Code.SET, list(v)),
+            frozenset: lambda v: self._nested(_Code.FROZENSET, list(v)),
+            int: lambda v: msgpack.ExtType(_Code.BIG_INT, v.to_bytes(v.bit_length() // 8 + 1, "little", signed=True)),
+            datetime: lambda v: self._nested(_Code.DATETIME, _take_datetime(v)),
+            date: lambda v: self._nested(_Code.DATE, v.toordinal()),
+            time: lambda v: self._nested(_Code.TIME, _take_time(v)),
+            timedelta: lambda v: self._nested(_Code.TIMEDELTA, [v.days, v.seconds, v.microseconds]),
+            Decimal: lambda v: msgpack.ExtType(_Code.DECIMAL, str(v).encode()),
+            UUID: lambda v: msgpack.ExtType(_Code.UUID, v.bytes),
+        }
+        self._makers: dict[int, Callable[[bytes], Any]] = {
+            _Code.TUPLE: lambda data: tuple(self._unpack(data)),
+            _Code.SET: lambda data: set(self._unpack(data)),
+            _Code.FROZENSET: lambda data: frozenset(self._unpack(data)),
+            _Code.BIG_INT: lambda data: int.from_bytes(data, "little", signed=True),
+            _Code.DATETIME: lambda data: _make_datetime(self._unpack(data)),
+            _Code.DATE: lambda data: date.fromordinal(self._unpack(data)),
+            _Code.TIME: lambda data: _make_time(self._unpack(data)),
+            _Code.TIMEDELTA: lambda data: timedelta(*self._unpack(data)),
+            _Code.DECIMAL: lambda data: Decimal(data.decode()),
+            _Code.UUID: lambda data: UUID(bytes=data),
+            _Code.ENUM: lambda data: self._make_enum(*self._unpack(data)),
+            _Code.OBJECT: lambda data: self._make_object(*self._unpack(data)),
+            _Code.ARRAY: lambda data: make_array(*self._unpack(data)),
+        }
+
+    def encode(self, value: Any) -> bytes:
+        """The bytes of one value.
+
+        Raises:
+            BadRecordError: the value, or something inside, is of a type that cannot be serialised.
+        """
+        data = self._pack(value)
+        tp = type(value)
+        if tp in SCALARS:
+            return data
+        if tp in _MISTAKEN:
+            refuse_mistaken((value,))
+        if tp in _CONTAINERS and may_hold_mistaken(data):
+            refuse_mistaken(_children(value))
+        return data
+
+    def decode(self, data: bytes | memoryview) -> Any:
+        """The value that `encode` was given.
+
+        Raises:
+            BadRecordError: the bytes are damaged, or name a class that the job does not declare.
+        """
+        try:
+            return self._unpack(data)
+        except (ValueError, TypeError, KeyError, RecursionError, msgpack.UnpackException) as error:
+            raise BadRecordError(
+                f"cannot decode a value: its {len(data)} bytes are damaged ({shortened(error)}); restore from a good copy"
+            ) from error
+
+    def copy(self, value: Any) -> Any:
+        """A deep copy; an immutable value itself."""
+        return value if is_immutable(value) else self._unpack(self.encode(value))
+
+    def encode_column(self, values: list[Any]) -> bytes:
+        """The bytes of many values; much faster than one by one when they are alike (see `columns.py`).
+
+        Raises:
+            BadRecordError: as `encode`.
+        """
+        return columns.encode(self, values)
+
+    def decode_column(self, data: bytes | memoryview) -> list[Any]:
+        """The reverse of `encode_column`.
+
+        Raises:
+            BadRecordError: as `decode`.
+        """
+        try:
+            return columns.decode(self, data)
+        except (ValueError, TypeError, IndexError, struct.error) as error:
+            raise BadRecordError(
+                f"cannot decode a column: its {len(data)} bytes are damaged ({shortened(error)}); restore from a good copy"
+            ) from error
+
+    # ------------------------------------------------------------------ bytes
+
+    def _pack(self, value: Any) -> bytes:
+        """Pack without looking for what the packer mistakes."""
+        packer = self._packers.pop() if self._packers else msgpack.Packer(strict_types=True, default=self._extend)
+        try:
+            return _packed(packer, value)
+        except UnicodeEncodeError:
+            # A lone surrogate, as in a file name that is not UTF-8. The lenient packer is slower, so it is not the first.
+            lenient = msgpack.Packer(strict_types=True, default=self._extend, unicode_errors="surrogatepass")
+            return _packed(lenient, value)
+        except (ValueError, RecursionError) as error:
+            raise BadRecordError(
+                f"cannot serialise a value of type {type(value).__name__}: {shortened(value)} is nested too deeply or contains "
+                f"itself ({error}); flatten it"
+            ) from None
+        finally:
+            self._packers.append(packer)
+
+    def _unpack(self, data: bytes | memoryview) -> Any:
+        return msgpack.unpackb(
+            data, ext_hook=self._make, strict_map_key=False, unicode_errors="surrogatepass", use_list=True
+        )
+
+    def _nested(self, code: _Code, value: Any) -> msgpack.ExtType:
+        if self._depth >= _NESTING_MAX:
+            raise ValueError(f"more than {_NESTING_MAX} levels")
+        self._depth += 1
+        try:
+            return msgpack.ExtType(code, self._pack(value))
+        finally:
+            self._depth -= 1
+
+    # ------------------------------------------------------------------ types
+
+    def _extend(self, value: Any) -> msgpack.ExtType:
+        """The packer asks: what stands for this value?"""
+        tp = type(value)
+        extender = self._extenders.get(tp)
+        if extender is not None:
+            return extender(value)
+        if isinstance(value, Enum):
+            return self._nested(_Code.ENUM, [self._name(value), encode_enum(value)])
+        shape = self.registry.shape(tp)
+        if shape is not None:
+            taken = list(shape.take(value))
+            refuse_mistaken(taken)
+            return self._nested(_Code.OBJECT, [self._name(value), list(shape.fields), taken])
+        if is_numpy(value):
+            return self._nested(_Code.ARRAY, take_array(value))
+        self._name(value)
+        raise BadRecordError(f"cannot serialise a value of type {tp.__name__}: {shortened(value)}")
+
+    def _name(self, value: Any) -> str:
+        try:
+            return self.registry.name_of(type(value))
+        except BadRecordError as error:
+            raise BadRecordError(f"{error}; the value is {shortened(value)}") from None
+
+    def _make(self, code: int, data: bytes) -> Any:
+        """The unpacker asks: what does this extension stand for?"""
+        maker = self._makers.get(code)
+        if maker is None:
+            raise BadRecordError(
+                f"cannot decode a value: extension code {code} is unknown; it was written by a newer version, upgrade this one"
+            )
+        return maker(bytes(data))
+
+    def _make_enum(self, name: str, stored: str | int) -> Enum:
+        return decode_enum(self.registry.resolve(name), stored)
+
+    def _make_object(self, name: str, fields: list[str], values: list[Any]) -> Any:
+        return self.shape_named(name).rebuild(tuple(fields), tuple(values))
+
+    def shape_named(self, name: str) -> Shape:
+        """The shape of the class that a name in bytes stands for.
+
+        Raises:
+            BadRecordError: there is no such class, or it has become an Enum.
+        """
+        shape = self.registry.shape(self.registry.resolve(name))
+        if shape is None:
+            raise BadRecordError(
+                f"cannot read a stored {name}: the class has become an Enum; give the Enum another name"
+            )
+        return shape
+
+
+def _packed(packer: msgpack.Packer, value: Any) -> bytes:
+    data: bytes = packer.pack(value)
+    return data
+
+
+def may_hold_mistaken(data: bytes) -> bool:
+    """Whether packed bytes could hold something that the packer took for bytes (or an ExtType)."""
+    if len(data) <= _SHORT:
+        return _find_bin_or_ext(data) is not None
+    return any(first in data for first in _BIN_OR_EXT)
+
+
+def _children(container: Any) -> Collection[Any]:
+    return [*container, *container.values()] if type(container) is dict else container
+
+
+def refuse_mistaken(values: Collection[Any]) -> None:
+    """Look for what the packer takes for something else, all the way down.
+
+    Raises:
+        BadRecordError: there is a bytearray, memoryview or ExtType.
+    """
+    kinds = set(map(type, values))
+    if kinds <= SCALARS:
+        return
+    for kind in kinds & _MISTAKEN:
+        culprit = next(value for value in values if type(value) is kind)
+        raise BadRecordError(
+            f"cannot serialise a value of type {kind.__name__}: {shortened(culprit)}; turn it into bytes"
+        )
+    if kinds & _CONTAINERS:
+        for value in values:
+            if type(value) in _CONTAINERS:
+                refuse_mistaken(_children(value))
+
+
+# ---------------------------------------------------------------------- dates and times
+
+
+def _take_zone(zone: tzinfo | None, value: object) -> Any:
+    """None, [offset in microseconds], [offset, name] or the key of an IANA zone."""
+    if zone is None:
+        return None
+    if type(zone) is timezone:
+        offset = zone.utcoffset(None) // timedelta(microseconds=1)
+        name = zone.tzname(None)
+        return [offset] if name == timezone(timedelta(microseconds=offset)).tzname(None) else [offset, name]
+    if type(zone) is ZoneInfo and zone.key is not None:
+        return zone.key
+    raise BadRecordError(
+        f"cannot serialise {shortened(value)}: its time zone is a {type(zone).__module__}.{type(zone).__qualname__}; "
+        f"use datetime.timezone or zoneinfo.ZoneInfo(key)"
+    )
+
+
+def _make_zone(data: Any) -> tzinfo | None:
+    if data is None:
+        return None
+    if isinstance(data, list):
+        offset = timedelta(microseconds=data[0])
+        return timezone(offset) if len(data) == 1 else timezone(offset, data[1])
+    try:
+        return ZoneInfo(data)
+    except ZoneInfoNotFoundError:
+        raise BadRecordError(
+            f"cannot read a stored datetime: the time zone {data!r} is not known on this machine; install tzdata"
+        ) from None
+
+
+def _take_datetime(v: datetime) -> list[Any]:
+    naive = v.replace(tzinfo=None)
+    micros = (naive.hour * 3600 + naive.minute * 60 + naive.second) * 1_000_000 + naive.microsecond
+    return [naive.toordinal(), micros, v.fold, _take_zone(v.tzinfo, v)]
+
+
+def _make_datetime(data: list[Any]) -> datetime:
+    ordinal, micros, fold, zone = data
+    naive = datetime.fromordinal(ordinal) + timedelta(microseconds=micros)
+    return naive.replace(tzinfo=_make_zone(zone), fold=fold)
+
+
+def _take_time(v: time) -> list[Any]:
+    return [v.hour, v.minute, v.second, v.microsecond, v.fold, _take_zone(v.tzinfo, v)]
+
+
+def _make_time(data: list[Any]) -> time:
+    hour, minute, second, microsecond, fold, zone = data
+    return time(hour, minute, second, microsecond, _make_zone(zone), fold=fold)

@@ -1,0 +1,286 @@
+"""Builds the subtasks of one attempt in one worker: operators, state, channels, snapshot parts.
+
+The order matters: channels first (peers may already send), then state, then what sinks had prepared is committed
+(rule 7), then writers are opened. Records flow only after `Start`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flowpoint.codec.keys import GroupCache
+from flowpoint.codec.values import Codec, TypeRegistry
+from flowpoint.errors import FlowPointError
+from flowpoint.host.base import Host
+from flowpoint.model import messages
+from flowpoint.model.key_groups import group_range
+from flowpoint.model.manifest import StateFile, SubtaskState
+from flowpoint.model.plan import KEYED_KINDS, EdgeSpec, JobPlan, OperatorKind, OperatorSpec, Partition, SubtaskId
+from flowpoint.model.settings import Settings
+from flowpoint.runtime.chain import HashEmit, LoopOperator
+from flowpoint.runtime.contracts import ConnectorContext, OperatorDef, Split
+from flowpoint.runtime.inputs import InputGate
+from flowpoint.runtime.operators.keyed_process import KeyedProcess
+from flowpoint.runtime.outputs import EdgeOutput, Outputs, Routes
+from flowpoint.runtime.parts import KeyedPart, Part, SinkPart
+from flowpoint.runtime.pipeline import Pipeline
+from flowpoint.runtime.source_subtask import SourcePart, SourceSubtask, SplitState
+from flowpoint.runtime.subtask import Counters, ProcessingSubtask, Report, Subtask, SubtaskParts
+from flowpoint.snapshot.names import state_file_name
+from flowpoint.snapshot.reader import load
+from flowpoint.snapshot.storage import Storage
+from flowpoint.snapshot.writer import write_state
+from flowpoint.state.backend import Backend, Frozen
+from flowpoint.state.kinds import KeyCell, bind
+from flowpoint.state.open import open_backend
+from flowpoint.state.spec import StateSpec
+from flowpoint.state.timers import TimerService
+from flowpoint.transport.exchange import Exchange
+
+
+class HostClock:
+    """`runtime.contracts.Clock` on a host."""
+
+    def __init__(self, host: Host) -> None:
+        self.wall_ms = host.wall_ms
+
+    def monotonic(self) -> float:
+        """Seconds of the loop's clock."""
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What assembling needs besides the `Deploy` message."""
+
+    host: Host
+    worker: int
+    storage: Storage
+    exchange: Exchange
+    functions: Mapping[str, OperatorDef]
+    report: Report
+    log: Callable[[str], None]
+
+
+class Assembly:
+    """Builds the subtasks that `deploy` assigns to this worker."""
+
+    def __init__(self, deploy: messages.Deploy, around: Surroundings) -> None:
+        self._deploy = deploy
+        self._around = around
+        self._plan = JobPlan.from_data(deploy.plan)
+        self._settings = Settings.from_data(deploy.settings)
+        types = [t for definition in around.functions.values() for t in definition.types]
+        self._codec = Codec(TypeRegistry(types))
+        self._worker_of = {
+            SubtaskId(*pair): int(worker) for worker, pairs in deploy.assignment.items() for pair in pairs
+        }
+        self._sequence = 0
+
+    async def build(self) -> list[Subtask]:
+        """All subtasks of this worker, sources last in no particular way: in the order of the plan."""
+        mine = sorted(subtask for subtask, worker in self._worker_of.items() if worker == self._around.worker)
+        return [await self._build_subtask(subtask) for subtask in mine]
+
+    async def _build_subtask(self, subtask: SubtaskId) -> Subtask:
+        wakeup = asyncio.Event()
+        gate = self._gate(subtask, wakeup.set)
+        counters = Counters()
+        operators: list[LoopOperator | KeyedProcess] = []
+        parts: list[Part] = []
+        for uid in self._plan.tasks[subtask.task].operators:
+            spec, definition = self._plan.operator(uid), self._around.functions[uid]
+            try:
+                if spec.kind is OperatorKind.SOURCE:
+                    parts.append(self._source(spec, definition, subtask, counters))
+                elif spec.kind is OperatorKind.SINK:
+                    parts.append(await self._sink(spec, definition, subtask, counters))
+                elif spec.kind in KEYED_KINDS:
+                    part = await self._keyed(spec, subtask)
+                    parts.append(part)
+                    operators.append(self._keyed_operator(spec, definition, part.backend, wakeup.set))
+                else:
+                    operators.append(LoopOperator(uid, spec.kind, _own_copy(definition.function)))
+            except FlowPointError as error:
+                error.operator = error.operator or uid
+                raise
+        outputs, emit = self._outputs(subtask, wakeup.set)
+        built = SubtaskParts(
+            id=subtask,
+            attempt=self._deploy.attempt,
+            pipeline=Pipeline(operators, emit),
+            outputs=outputs,
+            parts=parts,
+            wakeup=wakeup,
+            report=self._around.report,
+            clock_ms=self._around.host.wall_ms,
+            log=self._around.log,
+            slice_max=max(self._settings.batch_size, 1),
+            counters=counters,
+        )
+        source = next((part for part in parts if isinstance(part, SourcePart)), None)
+        if source is not None:
+            return SourceSubtask(built, source, self._settings.batch_size)
+        return ProcessingSubtask(built, gate, exactly_once=self._settings.checkpoint.mode == "exactly_once")
+
+    # ------------------------------------------------------------------ channels
+
+    def _gate(self, subtask: SubtaskId, wake: Callable[[], None]) -> InputGate:
+        inboxes = [
+            self._around.exchange.inbox(edge.index, source, subtask.index, self._worker_of[SubtaskId(edge.source, source)])
+            for edge in self._plan.inputs(subtask.task)
+            for source in self._sources_of(edge, subtask.index)
+        ]
+        return InputGate(inboxes, wake)
+
+    def _sources_of(self, edge: EdgeSpec, target: int) -> list[int]:
+        if edge.partition is Partition.FORWARD:
+            return [target]
+        return list(range(self._plan.tasks[edge.source].parallelism))
+
+    def _targets_of(self, edge: EdgeSpec, source: int) -> list[int]:
+        if edge.partition is Partition.FORWARD:
+            return [source]
+        return list(range(self._plan.tasks[edge.target].parallelism))
+
+    def _outputs(self, subtask: SubtaskId, wake: Callable[[], None]) -> tuple[Outputs, HashEmit | None]:
+        """The outputs, and what the pipeline's last loop needs to deal records out itself (one hash edge only)."""
+        edges = self._plan.outputs(subtask.task)
+        outputs: list[EdgeOutput] = []
+        fused: HashEmit | None = None
+        for edge in edges:
+            outlets = [
+                self._around.exchange.outlet(
+                    edge.index, subtask.index, target, self._worker_of[SubtaskId(edge.target, target)]
+                )
+                for target in self._targets_of(edge, subtask.index)
+            ]
+            emit = self._hash_emit(edge) if edge.partition is Partition.HASH else None
+            if emit is not None and len(edges) == 1:
+                fused = emit
+            outputs.append(EdgeOutput(edge.partition, outlets, self._settings.batch_size, emit))
+        return Outputs(outputs, self._settings.buffer_timeout, wake), fused
+
+    def _hash_emit(self, edge: EdgeSpec) -> HashEmit:
+        target = self._plan.tasks[edge.target]
+        spec = self._plan.operator(target.operators[0])
+        key = self._around.functions[spec.uid].key
+        assert key is not None, f"operator {spec.uid} is behind a hash edge and has no key"
+        routes = Routes(target.parallelism, self._plan.max_parallelism)
+        buffers: list[list[Any]] = [[] for _ in range(target.parallelism)]
+        return HashEmit(spec.uid, key, spec.key_name, routes.targets, routes.miss, buffers)
+
+    # ------------------------------------------------------------------ operators
+
+    def _restored(self, uid: str, index: int) -> list[SubtaskState]:
+        states = self._deploy.restore.get(uid)
+        return [SubtaskState.from_data(data) for data in states[index]] if states else []
+
+    def _context(self, spec: OperatorSpec, index: int, counters: Counters) -> ConnectorContext:
+        return ConnectorContext(
+            uid=spec.uid,
+            subtask=index,
+            parallelism=spec.parallelism,
+            lineage=self._deploy.lineage,
+            attempt=self._deploy.attempt,
+            disk=self._around.host.disk,
+            clock=HostClock(self._around.host),
+            restored_checkpoint=self._deploy.restored_checkpoint,
+            skip_lost_input=bool(self._deploy.source.get("skip_lost_input")),
+            metrics=counters.connector,
+            log=self._around.log,
+        )
+
+    def _source(
+        self, spec: OperatorSpec, definition: OperatorDef, subtask: SubtaskId, counters: Counters
+    ) -> SourcePart:
+        splits = [
+            SplitState(Split(data["id"], data["data"]), data["position"], data["ended"])
+            for state in self._restored(spec.uid, subtask.index)
+            for data in state.splits
+        ]
+        return SourcePart(spec.uid, definition.function, self._context(spec, subtask.index, counters), splits)
+
+    async def _sink(
+        self, spec: OperatorSpec, definition: OperatorDef, subtask: SubtaskId, counters: Counters
+    ) -> SinkPart:
+        part = SinkPart(spec.uid, definition.function, self._context(spec, subtask.index, counters))
+        for state in self._restored(spec.uid, subtask.index):
+            part.uncommitted.extend(state.committables)
+        part.uncommitted.sort(key=lambda committable: committable["checkpoint"])
+        # Rule 7: whatever the restored checkpoint holds becomes visible before anything new is written.
+        await part.commit(self._deploy.restored_checkpoint)
+        part.writer = await part.sink.open(part.context)
+        return part
+
+    async def _keyed(self, spec: OperatorSpec, subtask: SubtaskId) -> KeyedPart:
+        groups = group_range(subtask.index, spec.parallelism, self._plan.max_parallelism)
+        work_dir = f"{self._deploy.work_dir}/a{self._deploy.attempt}-w{self._around.worker}/{subtask.task}-{subtask.index}"
+        backend = open_backend(self._settings.state, self._codec, self._plan.max_parallelism, work_dir, spec.uid)
+        states = [state for state in self._restored(spec.uid, subtask.index) if state.files]
+        for state in states:
+            first, last = max(groups[0], state.groups[0]), min(groups[1], state.groups[1])
+            if first <= last:
+                backend.restore(await load(self._around.storage, state.files), (first, last))
+        is_same = len(states) == 1 and states[0].groups == groups
+        return KeyedPart(
+            uid=spec.uid,
+            backend=backend,
+            groups=groups,
+            write_state=self._writer_for(subtask),
+            incremental=self._settings.checkpoint.incremental,
+            files=states[0].files if is_same else (),
+            must_be_full=bool(states) and not is_same,
+        )
+
+    def _writer_for(self, subtask: SubtaskId) -> Callable[[str, Frozen], Any]:
+        async def write(uid: str, frozen: Frozen) -> StateFile | None:
+            self._sequence += 1
+            name = state_file_name(uid, subtask.index, self._deploy.attempt, self._sequence, full=frozen.full)
+            return await write_state(self._around.storage, frozen, name)
+
+        return write
+
+    def _keyed_operator(
+        self, spec: OperatorSpec, definition: OperatorDef, backend: Backend, wake: Callable[[], None]
+    ) -> LoopOperator | KeyedProcess:
+        assert definition.key is not None
+        groups = GroupCache(self._plan.max_parallelism)
+        if spec.kind is not OperatorKind.PROCESS:
+            return LoopOperator(
+                uid=spec.uid,
+                kind=spec.kind,
+                function=_own_copy(definition.function),
+                key=definition.key,
+                key_name=spec.key_name,
+                table=backend.table(StateSpec(spec.kind.value, "value")),
+                check=groups.miss,
+                copy=self._codec.copy,
+            )
+        cell = KeyCell()
+        function = _own_copy(definition.function)
+        bind(function, backend, cell)
+        timers = TimerService(backend, cell)
+        return KeyedProcess(
+            spec.uid, function, definition.key, spec.key_name, cell, timers, groups, self._around.host.wall_ms
+        )
+
+
+def _own_copy(function: Any) -> Any:
+    """One copy of a user's function object per subtask (rule 21); plain functions hold no state of their own."""
+    if function is None or isinstance(function, type) or not hasattr(function, "__dict__") or hasattr(function, "__code__"):
+        return function
+    try:
+        return copy.deepcopy(function)
+    except Exception:  # an object that refuses a deep copy is shared in depth, never in its own attributes
+        return copy.copy(function)
+
+

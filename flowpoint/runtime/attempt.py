@@ -1,0 +1,145 @@
+"""One attempt in one worker: build its subtasks, run them, take the coordinator's orders, tear everything down.
+
+An attempt is built once and released once. What fails inside is reported once per subtask, as data; the coordinator
+decides what happens next. Nothing of an attempt outlives `run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+
+from flowpoint.errors import (
+    BadRecordError,
+    FlowPointError,
+    ForeignOutputError,
+    IncompatibleStateError,
+    LostInputError,
+    PlanError,
+    UserCodeError,
+)
+from flowpoint.model import messages
+from flowpoint.model.plan import JobPlan
+from flowpoint.runtime.assembly import Assembly, Surroundings
+from flowpoint.runtime.source_subtask import SourceSubtask
+from flowpoint.runtime.subtask import Subtask
+
+# A new attempt meets the same data, state and files again: these end the job instead of looping (rule 18).
+FINAL_ERRORS = (
+    BadRecordError,
+    ForeignOutputError,
+    IncompatibleStateError,
+    LostInputError,
+    PlanError,
+)
+
+
+class Attempt:
+    """The part of attempt `deploy.attempt` that runs here."""
+
+    def __init__(self, deploy: messages.Deploy, around: Surroundings) -> None:
+        self.number = deploy.attempt
+        self._deploy = deploy
+        self._around = around
+        self._subtasks: list[Subtask] = []
+        self._started = asyncio.Event()
+        plan = JobPlan.from_data(deploy.plan)
+        self._uids = {task.index: task.operators for task in plan.tasks}
+
+    async def run(self) -> None:
+        """Build, wait for `Start`, run until cancelled. Failures are reported, never raised."""
+        try:
+            await self._build_and_run()
+        finally:
+            await self._around.exchange.close()
+
+    async def _build_and_run(self) -> None:
+        try:
+            self._subtasks = await Assembly(self._deploy, self._around).build()
+            await self._around.exchange.connect()
+        except Exception as error:
+            self._report_failure(None, error)
+            return
+        self._around.report(messages.Deployed(self.number, self._around.worker))
+        await self._started.wait()
+        async with asyncio.TaskGroup() as group:
+            for subtask in self._subtasks:
+                group.create_task(self._guard(subtask), name=f"subtask {subtask.id}")
+
+    async def _guard(self, subtask: Subtask) -> None:
+        """Run one subtask; the others go on until the coordinator releases the attempt."""
+        try:
+            await subtask.run()
+        except Exception as error:
+            self._report_failure(subtask, error)
+
+    def _report_failure(self, subtask: Subtask | None, error: Exception) -> None:
+        self._around.report(
+            describe_failure(error, self.number, self._around.worker, list(subtask.id) if subtask else [])
+        )
+
+    # ------------------------------------------------------------------ the coordinator's orders
+
+    def start(self) -> None:
+        """Let records flow."""
+        self._started.set()
+
+    def trigger(self, message: messages.Trigger) -> None:
+        """Emit a barrier at every source of this worker."""
+        for subtask in self._subtasks:
+            if isinstance(subtask, SourceSubtask):
+                subtask.trigger(message)
+
+    def abort(self, checkpoint: int) -> None:
+        """A checkpoint was given up."""
+        for subtask in self._subtasks:
+            subtask.abort(checkpoint)
+
+    def complete(self, checkpoint: int) -> None:
+        """A checkpoint is in the commit log."""
+        for subtask in self._subtasks:
+            subtask.complete(checkpoint)
+
+    def resume(self) -> None:
+        """A stop did not come about."""
+        for subtask in self._subtasks:
+            if isinstance(subtask, SourceSubtask):
+                subtask.resume()
+
+    def counters(self) -> dict[str, dict[str, float]]:
+        """The numbers of every subtask, under the uid of each operator it runs: "uid#index"."""
+        shown: dict[str, dict[str, float]] = {}
+        for subtask in self._subtasks:
+            numbers = subtask.counters
+            for uid in self._uids[subtask.id.task]:
+                shown[f"{uid}#{subtask.id.index}"] = {
+                    "task": subtask.id.task,
+                    "records_in": numbers.records_in,
+                    "records_out": numbers.records_out,
+                    "busy": numbers.busy,
+                    "blocked": numbers.blocked,
+                }
+        return shown
+
+
+def first_cause(error: BaseException) -> BaseException:
+    """The first real error inside (nested) exception groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def describe_failure(error: Exception, attempt: int, worker: int, subtask: list[int]) -> messages.Failure:
+    """An exception as data."""
+    cause = first_cause(error)
+    shown = cause.__cause__ if isinstance(cause, UserCodeError) and cause.__cause__ is not None else cause
+    return messages.Failure(
+        attempt=attempt,
+        worker=worker,
+        subtask=subtask,
+        operator=getattr(cause, "operator", ""),
+        kind=type(cause).__name__,
+        message=str(cause) if isinstance(cause, FlowPointError) else f"{type(cause).__name__}: {cause}",
+        trace="".join(traceback.format_exception(shown)),
+        retry=not isinstance(cause, FINAL_ERRORS),
+    )

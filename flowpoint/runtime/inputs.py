@@ -1,0 +1,73 @@
+"""The input gate of a subtask: takes elements from its channels, in the order they came, skipping blocked ones.
+
+Channels are numbered 0..n-1 in the order of the plan's edges and source indices. A channel is in `ready` when it has
+elements and is not blocked, at most once. Order within a channel is never changed.
+
+Not here: deciding what to block (`protocol.alignment`), where elements come from (`transport`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from flowpoint.model.elements import Element
+from flowpoint.transport.inbox import Inbox
+
+
+class InputGate:
+    """Merges the inboxes of one subtask; `wake` is called when something becomes ready."""
+
+    def __init__(self, inboxes: Sequence[Inbox], wake: Callable[[], None]) -> None:
+        self._inboxes = list(inboxes)
+        self._blocked = [False] * len(inboxes)
+        self._ready: deque[int] = deque()
+        self._wake = wake
+        for channel, inbox in enumerate(self._inboxes):
+            inbox.on_ready = self._make_ready_callback(channel)
+            if inbox.queue:
+                self._ready.append(channel)
+
+    def __len__(self) -> int:
+        return len(self._inboxes)
+
+    def _make_ready_callback(self, channel: int) -> Callable[[], None]:
+        def on_ready() -> None:
+            if not self._blocked[channel]:
+                self._ready.append(channel)
+                self._wake()
+
+        return on_ready
+
+    def take(self) -> tuple[int, Element] | None:
+        """The next element and its channel, or None when nothing can be taken now."""
+        if not self._ready:
+            return None
+        channel = self._ready.popleft()
+        inbox = self._inboxes[channel]
+        element = inbox.take()
+        if inbox.queue:
+            self._ready.append(channel)
+        return channel, element
+
+    def block(self, channel: int) -> None:
+        """Take nothing more from a channel until it is unblocked."""
+        assert not self._blocked[channel], f"channel={channel} is blocked already"
+        self._blocked[channel] = True
+        if channel in self._ready:
+            self._ready.remove(channel)
+
+    def unblock(self, channels: Iterable[int]) -> None:
+        """Read these channels again."""
+        for channel in channels:
+            assert self._blocked[channel], f"channel={channel} is not blocked"
+            self._blocked[channel] = False
+            if self._inboxes[channel].queue:
+                self._ready.append(channel)
+        if self._ready:
+            self._wake()
+
+    @property
+    def queued(self) -> int:
+        """Elements that wait in all channels."""
+        return sum(len(inbox.queue) for inbox in self._inboxes)

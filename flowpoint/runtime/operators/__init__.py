@@ -1,0 +1,1 @@
+"""One file per kind of operator that is more than a fragment of a generated loop."""

@@ -1,0 +1,160 @@
+"""A worker process: greet the coordinator, run what it deploys, end when it is gone.
+
+One loop takes control messages in order. Everything of an attempt runs in one task of its own, so that a `Release` is
+heard even while state is being restored. A message of another attempt than the current one is dropped.
+
+The job's own code comes in through `load`, so that this room knows neither job files nor the plan compiler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from flowpoint.codec.values import Codec, TypeRegistry
+from flowpoint.errors import LinkLost
+from flowpoint.host.base import Host, Link
+from flowpoint.model import messages
+from flowpoint.runtime.assembly import Surroundings
+from flowpoint.runtime.attempt import Attempt, describe_failure
+from flowpoint.runtime.contracts import OperatorDef
+from flowpoint.snapshot.storage import FolderStorage
+from flowpoint.transport.control import decode_message, encode_message
+from flowpoint.transport.exchange import Exchange, PendingLinks
+
+Load = Callable[[messages.Deploy], Mapping[str, OperatorDef]]
+STATS_SECONDS = 1.0
+
+
+async def worker_main(
+    host: Host,
+    coordinator_address: str,
+    index: int,
+    incarnation: str,
+    heartbeat_interval: float,
+    load: Load,
+    log: Callable[[str], None] = print,
+) -> None:
+    """Run worker `index` until the coordinator says `Exit` or its link is lost."""
+    await _Worker(host, index, incarnation, load, log).run(coordinator_address, heartbeat_interval)
+
+
+class _Worker:
+    def __init__(self, host: Host, index: int, incarnation: str, load: Load, log: Callable[[str], None]) -> None:
+        self._host = host
+        self._index = index
+        self._incarnation = incarnation
+        self._load = load
+        self._log = log
+        self._mailbox: asyncio.Queue[messages.Message | None] = asyncio.Queue()
+        self._attempt: Attempt | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._link: Link | None = None
+        self._pending = PendingLinks()
+
+    async def run(self, coordinator_address: str, heartbeat_interval: float) -> None:
+        host = self._host
+        listener = await host.listen(host.socket_address(f"w{self._index}-{self._incarnation}"), self._pending.accept)
+        self._link = await host.connect(coordinator_address)
+        self._link.start(self._on_frame, lambda _: self._mailbox.put_nowait(None))
+        beat = encode_message(messages.Heartbeat(self._index, self._incarnation))
+        stop_heartbeat = host.start_heartbeat(coordinator_address, beat, heartbeat_interval)
+        hello = messages.Hello(self._index, host.pid, host.start_time, self._incarnation, listener.address)
+        self._send(hello)
+        try:
+            async with asyncio.TaskGroup() as group:
+                stats = group.create_task(self._report_stats(), name="stats")
+                await self._obey(group)
+                await self._release()
+                stats.cancel()
+        finally:
+            stop_heartbeat()
+            listener.close()
+            self._link.close()
+
+    def _on_frame(self, frame: bytes) -> None:
+        self._mailbox.put_nowait(decode_message(frame))
+
+    def _send(self, message: messages.Message) -> None:
+        assert self._link is not None
+        self._link.send_nowait(encode_message(message))
+
+    async def _obey(self, group: asyncio.TaskGroup) -> None:
+        """Take orders in turn until `Exit` or the end of the link."""
+        while True:
+            message = await self._mailbox.get()
+            if message is None or isinstance(message, messages.Exit):
+                return
+            if isinstance(message, messages.Deploy):
+                await self._deploy(message, group)
+            elif isinstance(message, messages.Release):
+                await self._release()
+                self._send(messages.Released(message.attempt, self._index))
+            elif self._attempt is not None and self._attempt.number == getattr(message, "attempt", 0):
+                self._order(self._attempt, message)
+
+    @staticmethod
+    def _order(attempt: Attempt, message: messages.Message) -> None:
+        match message:
+            case messages.Start():
+                attempt.start()
+            case messages.Trigger():
+                attempt.trigger(message)
+            case messages.Abort():
+                attempt.abort(message.checkpoint)
+            case messages.Complete():
+                attempt.complete(message.checkpoint)
+            case messages.Resume():
+                attempt.resume()
+            case _:
+                raise AssertionError(f"worker: unexpected message {message}")
+
+    async def _deploy(self, message: messages.Deploy, group: asyncio.TaskGroup) -> None:
+        await self._release()
+        try:
+            functions = self._load(message)
+        except Exception as error:  # the job's own code may raise anything
+            self._send(describe_failure(error, message.attempt, self._index, []))
+            return
+        exchange = self._exchange(message, functions)
+        around = Surroundings(
+            host=self._host,
+            worker=self._index,
+            storage=FolderStorage(self._host, message.storage),
+            exchange=exchange,
+            functions=functions,
+            report=self._send,
+            log=self._log,
+        )
+        self._attempt = Attempt(message, around)
+        self._running = group.create_task(self._attempt.run(), name=f"attempt {message.attempt}")
+
+    def _exchange(self, message: messages.Deploy, functions: Mapping[str, OperatorDef]) -> Exchange:
+        types = [t for definition in functions.values() for t in definition.types]
+        peers = {int(worker): address for worker, address in message.peers.items()}
+
+        def on_lost(reason: str) -> None:
+            self._send(describe_failure(LinkLost(reason), message.attempt, self._index, []))
+
+        exchange = Exchange(self._host, message.attempt, self._index, Codec(TypeRegistry(types)), peers, on_lost)
+        self._pending.deployed(exchange)
+        return exchange
+
+    async def _release(self) -> None:
+        """End the current attempt and wait until nothing of it is left."""
+        if self._running is None:
+            return
+        running, self._running, self._attempt = self._running, None, None
+        running.cancel()
+        await asyncio.wait([running])
+        if not running.cancelled() and (error := running.exception()) is not None:
+            raise error
+        self._pending.released()
+
+    async def _report_stats(self) -> None:
+        while True:
+            await asyncio.sleep(STATS_SECONDS)
+            if self._attempt is not None:
+                self._send(messages.Stats(self._attempt.number, self._index, self._attempt.counters()))
+
+
