@@ -37,7 +37,6 @@ def _params(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Set a configuration key.")
 @click.option("--config", "config_file", metavar="FILE", help="Read configuration from a TOML file.")
 @click.option("--param", "params", metavar="K=V", multiple=True, callback=_params, help="Hand to the job's build().")
-@click.option("--from", "from_snapshot", metavar="SNAPSHOT", help="Continue from this checkpoint.")
 @click.option("--fresh", is_flag=True, help="Start over; retained checkpoints are kept but not used.")
 @click.option(
     "--take-output", is_flag=True, help="Write where another job, or an earlier start of this one, has output."

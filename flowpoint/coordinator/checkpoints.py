@@ -260,7 +260,9 @@ class Checkpoints:
                 self._publishing.add(ack.checkpoint)
                 self._idle.clear()
                 assert self._plan is not None
-                self._spawn(self._publish(running, self._plan, self._lineage.id), f"publish checkpoint {ack.checkpoint}")
+                self._spawn(
+                    self._publish(running, self._plan, self._lineage.id), f"publish checkpoint {ack.checkpoint}"
+                )
         return outcome
 
     def on_decline(self, worker: int, message: messages.Decline, now: float) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from flowpoint.coordinator.checkpoints import CheckpointEnd, CheckpointRecord, Checkpoints, Lineage, Published
 from flowpoint.coordinator.job import JobToRun
@@ -128,10 +128,18 @@ class _Running:
 class Coordinator:
     """Runs one job to its end. `emit` gets every event, as it happens, on the coordinator's loop."""
 
-    def __init__(self, host: Host, job: JobToRun, emit: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        job: JobToRun,
+        emit: Callable[[Event], None],
+        on_workers: Callable[[dict[int, tuple[int, float]]], None] = lambda _: None,
+    ) -> None:
+        """`on_workers` gets (pid, start time) by index whenever a worker was started, before it is given anything."""
         self._host = host
         self._job = job
         self._emit = emit
+        self._on_workers = on_workers
         self._mailbox: asyncio.Queue[_Mail] = asyncio.Queue()
         self._life = JobLife()
         self._policy = RestartPolicy(job.settings.restart)
@@ -179,6 +187,15 @@ class Coordinator:
     def attempt(self) -> int:
         """The number of the current attempt, 0 before the first."""
         return self._running.prepared.number if self._running is not None else 0
+
+    @property
+    def reason(self) -> str:
+        """Why the job is where it is: of its end, or of the last failure while it restarts."""
+        if self._outcome is not None:
+            return self._outcome.reason
+        if self._life.state is JobState.RESTARTING and self._last_failure is not None:
+            return self._last_failure.message
+        return ""
 
     @property
     def restarts(self) -> int:
@@ -254,6 +271,7 @@ class Coordinator:
                 self._members.beat(worker, incarnation, self._now())
             case Started(worker, pid):
                 self._members.spawned(worker, pid, self._now())
+                self._on_workers(self._workers.pids())
             case Joined(worker, pid, incarnation):
                 self._members.joined(worker, pid, incarnation, self._now())
             case Lost(worker, pid, reason):
@@ -263,7 +281,12 @@ class Coordinator:
             case Published():
                 self._on_published(mail)
             case ev.StopRequested():
-                self._emit(Event(EventKind.STOPPING, "stopping after a last checkpoint"))
+                self._emit(
+                    Event(
+                        EventKind.STOPPING,
+                        "stopping after a last checkpoint (interrupt once more to cancel without one)",
+                    )
+                )
                 self._feed(mail)
             case ev.CancelRequested():
                 if not self._life.is_over:

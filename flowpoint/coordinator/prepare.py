@@ -68,7 +68,9 @@ class JobIsDone:
 class Preparation:
     """Prepares one attempt after another for one job."""
 
-    def __init__(self, host: Host, job: JobToRun, storage: Storage, log: CommitLog, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, host: Host, job: JobToRun, storage: Storage, log: CommitLog, warn: Callable[[str], None]
+    ) -> None:
         self._host = host
         self._job = job
         self._storage = storage

@@ -21,56 +21,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Protocol
+
+from flowpoint.model.events import LAST_EVENTS, Event, EventKind
 
 Data = dict[str, Any]
 """JSON-able data with the keys that the header lists."""
 
-
-class EventKind(StrEnum):
-    """What can happen to a job, as its log, `--plain` and `--json` tell it.
-
-    `started` carries {name, pid, job_file, log}; `running` says that records flow for the first time in this
-    attempt; `failed` carries {kind, trace, operator}, where kind is the error's class in `flowpoint.errors`.
-    """
-
-    STARTED = "started"
-    RESTORED = "restored"
-    RUNNING = "running"
-    CHECKPOINT_COMPLETED = "checkpoint_completed"
-    CHECKPOINT_FAILED = "checkpoint_failed"
-    WORKER_LOST = "worker_lost"
-    RESTARTING = "restarting"
-    STOPPING = "stopping"
-    CANCELLING = "cancelling"
-    WARNING = "warning"
-    FAILED = "failed"
-    FINISHED = "finished"
-    STOPPED = "stopped"
-    CANCELLED = "cancelled"
-
-
-LAST_EVENTS = frozenset({EventKind.FAILED, EventKind.FINISHED, EventKind.STOPPED, EventKind.CANCELLED})
-"""After one of these nothing more happens to the job."""
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something happened. `text` is one line for a person, `data` the same for a program."""
-
-    kind: EventKind
-    text: str
-    data: Mapping[str, Any] = field(default_factory=dict)
-
-
-STOP_REQUESTED = Event(
-    EventKind.STOPPING, "stopping after a last checkpoint (interrupt once more to cancel without one)"
-)
-"""For the first SIGINT or SIGTERM."""
-
-CANCEL_REQUESTED = Event(EventKind.CANCELLING, "cancelling without a last checkpoint")
-"""For the second."""
+__all__ = ["LAST_EVENTS", "Data", "Event", "EventKind", "JobControl", "RunOptions", "RunView"]
 
 
 class JobControl(Protocol):
@@ -119,7 +77,6 @@ class RunOptions:
     settings: tuple[str, ...] = ()
     config_file: str | None = None
     params: Mapping[str, str] = field(default_factory=dict)
-    from_snapshot: str | None = None
     fresh: bool = False
     take_output: bool = False
     allow_non_restored: bool = False

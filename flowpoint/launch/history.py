@@ -12,7 +12,6 @@ import asyncio
 from pathlib import Path
 
 from flowpoint.errors import SnapshotError
-from flowpoint.host.base import Host
 from flowpoint.host.system import SystemHost
 from flowpoint.launch.control import Data
 from flowpoint.launch.home import Home
@@ -35,12 +34,14 @@ def list_checkpoints(home: Home, name: str) -> list[Data]:
     if not root.is_dir():
         return []
     host = SystemHost("history", str(home.root))
-    return asyncio.run(_list(FolderStorage(host.disk, host.new_id, str(root)), host, root))
+    storage = FolderStorage(host.disk, host.new_id, str(root))
+    return asyncio.run(describe_retained(storage, CommitLog(storage, "", host), str(root)))
 
 
-async def _list(storage: Storage, host: Host, root: Path) -> list[Data]:
-    entries = await CommitLog(storage, "", host).entries()
-    return [await _describe(storage, entry, root) for entry in entries if entry.kind in _SNAPSHOTS]
+async def describe_retained(storage: Storage, log: CommitLog, root: str) -> list[Data]:
+    """What the commit log of a storage says of its checkpoints, oldest first."""
+    entries = await log.entries()
+    return [await _describe(storage, entry, Path(root)) for entry in entries if entry.kind in _SNAPSHOTS]
 
 
 async def _describe(storage: Storage, entry: CommitEntry, root: Path) -> Data:

@@ -62,7 +62,7 @@ def graph_from_source(source: Mapping[str, Any]) -> StreamGraph:
     """Execute the job file's bytes and take its graph."""
     from flowpoint.launch.jobfile import JobSource, build_job
 
-    job = build_job(JobSource(source["path"], source["code"]), source["params"])
+    job = build_job(JobSource.from_data(source), source["params"])
     graph: StreamGraph = job.graph()
     return graph
 

@@ -135,7 +135,9 @@ class Assembly:
 
     def _gate(self, subtask: SubtaskId, wake: Callable[[], None]) -> InputGate:
         inboxes = [
-            self._around.exchange.inbox(edge.index, source, subtask.index, self._worker_of[SubtaskId(edge.source, source)])
+            self._around.exchange.inbox(
+                edge.index, source, subtask.index, self._worker_of[SubtaskId(edge.source, source)]
+            )
             for edge in self._plan.inputs(subtask.task)
             for source in self._sources_of(edge, subtask.index)
         ]
@@ -223,7 +225,9 @@ class Assembly:
 
     async def _keyed(self, spec: OperatorSpec, subtask: SubtaskId) -> KeyedPart:
         groups = group_range(subtask.index, spec.parallelism, self._plan.max_parallelism)
-        work_dir = f"{self._deploy.work_dir}/a{self._deploy.attempt}-w{self._around.worker}/{subtask.task}-{subtask.index}"
+        work_dir = (
+            f"{self._deploy.work_dir}/a{self._deploy.attempt}-w{self._around.worker}/{subtask.task}-{subtask.index}"
+        )
         backend = open_backend(self._settings.state, self._codec, self._plan.max_parallelism, work_dir, spec.uid)
         states = [state for state in self._restored(spec.uid, subtask.index) if state.files]
         for state in states:
@@ -277,11 +281,14 @@ class Assembly:
 
 def _own_copy(function: Any) -> Any:
     """One copy of a user's function object per subtask (rule 21); plain functions hold no state of their own."""
-    if function is None or isinstance(function, type) or not hasattr(function, "__dict__") or hasattr(function, "__code__"):
+    if (
+        function is None
+        or isinstance(function, type)
+        or not hasattr(function, "__dict__")
+        or hasattr(function, "__code__")
+    ):
         return function
     try:
         return copy.deepcopy(function)
     except Exception:  # an object that refuses a deep copy is shared in depth, never in its own attributes
         return copy.copy(function)
-
-

@@ -16,6 +16,7 @@ from flowpoint.runtime.assembly import Assembly, Surroundings
 from flowpoint.runtime.source_subtask import SourceSubtask
 from flowpoint.runtime.subtask import Subtask
 
+
 class Attempt:
     """The part of attempt `deploy.attempt` that runs here."""
 

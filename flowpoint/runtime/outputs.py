@@ -20,7 +20,6 @@ from flowpoint.model.plan import Partition
 from flowpoint.runtime.chain import HashEmit, Loop
 from flowpoint.transport.inbox import Outlet
 
-
 TARGETS_MAX = 200_000
 
 

@@ -54,7 +54,9 @@ class _Worker:
 
     async def run(self, coordinator_address: str, heartbeat_interval: float) -> None:
         host = self._host
-        listener = await host.listen(host.socket_address(f"w{self._index}-{self._incarnation}"), self._reception.on_link)
+        listener = await host.listen(
+            host.socket_address(f"w{self._index}-{self._incarnation}"), self._reception.on_link
+        )
         self._link = await host.connect(coordinator_address)
         self._link.start(self._on_frame, lambda _: self._mailbox.put_nowait(None))
         beat = encode_message(messages.Heartbeat(self._index, self._incarnation))
@@ -156,5 +158,3 @@ class _Worker:
             await asyncio.sleep(STATS_SECONDS)
             if self._attempt is not None:
                 self._send(messages.Stats(self._attempt.number, self._index, self._attempt.counters()))
-
-
