@@ -604,7 +604,7 @@ class Coordinator:
         match prepared.result:
             case PreparedAttempt():
                 self._deploy(prepared.result)
-            case JobIsDone(entry):
+            case JobIsDone():
                 self._feed(ev.FoundFinished())
             case Fenced() as error:
                 self._feed(ev.FencedOff(str(error)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,7 +43,7 @@ class JobToRun:
     source: Mapping[str, Any]
     storage: str
     work_dir: str
-    arguments: Callable[[int, str, str], list[str]]
+    arguments: Callable[[int, str, str], Sequence[str]]
     log_path: str | None = None
     wishes: Wishes = field(default_factory=Wishes)
 

@@ -84,7 +84,7 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
 def _assemble(options: RunOptions) -> _Assembled:
     source = load_source(options.job_file)
     job = build_job(source, dict(options.params))
-    overrides = [f"{key}={value}" for key, value in options.settings]
+    overrides = list(options.settings)
     if options.parallelism is not None:
         overrides.append(f"parallelism={options.parallelism}")
     if options.workers is not None:
