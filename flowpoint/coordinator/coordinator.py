@@ -374,7 +374,6 @@ class Coordinator:
         if not self._members.lost(worker, pid):
             return
         if self._life.is_over:
-            self._spawn(self._reap(worker), f"reap worker {worker}")
             return
         self._emit(Event(EventKind.WORKER_LOST, reason, {"worker": worker}))
         self._report_loss(worker, reason)
@@ -576,6 +575,7 @@ class Coordinator:
             case ev.AppendEntry(kind):
                 self._spawn(self._append(kind), f"append {kind}")
             case ev.EndWorkers():
+                self._spawn_wanted = False
                 self._spawn(self._end_workers(), "end workers")
             case ev.ExitJob(state, exit_code, reason):
                 self._exit(JobState(state), exit_code, reason)

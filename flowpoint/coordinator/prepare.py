@@ -140,6 +140,7 @@ class Preparation:
             uid=uid,
             subtask=0,
             parallelism=self._job.plan.operator(uid).parallelism,
+            job=self._job.plan.job,
             lineage=prepared.lineage,
             attempt=prepared.number,
             disk=self._host.disk,

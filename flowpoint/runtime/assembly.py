@@ -191,6 +191,7 @@ class Assembly:
             uid=spec.uid,
             subtask=index,
             parallelism=spec.parallelism,
+            job=self._deploy.job,
             lineage=self._deploy.lineage,
             attempt=self._deploy.attempt,
             disk=self._around.host.disk,

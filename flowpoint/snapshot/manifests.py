@@ -44,7 +44,7 @@ _FILE_FIELDS: Mapping[str, type] = {
     "groups": list,
     "extra": dict,
 }
-_SUBTASK_FIELDS: Mapping[str, type] = {"files": list, "states": dict, "splits": list, "committables": list}
+_SUBTASK_FIELDS: Mapping[str, type] = {"files": list, "groups": list, "states": dict, "splits": list, "committables": list}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,15 +154,20 @@ def _check_subtask(data: Any, path: str, where: str) -> None:
     if not isinstance(data, dict) or not set(data) <= set(_SUBTASK_FIELDS):
         raise encoding.damaged(path, WHAT, f"{where} is {data!r:.200}")
     _check_fields(data, {field: _SUBTASK_FIELDS[field] for field in data}, path, where)
+    if not _is_range(data.get("groups", [0, -1])):
+        raise encoding.damaged(path, WHAT, f"the key groups of {where} are {data['groups']!r:.200}")
     for file in data.get("files", ()):
         _check_fields(file, _FILE_FIELDS, path, f"a file of {where}")
-        groups = file["groups"]
-        sound = len(groups) == 2 and all(type(group) is int for group in groups) and set(file) == set(_FILE_FIELDS)
+        sound = _is_range(file["groups"]) and set(file) == set(_FILE_FIELDS)
         if not sound or file["bytes"] < 0 or not names.is_object(file["path"]):
             raise encoding.damaged(path, WHAT, f"a file of {where} is {file!r:.300}")
     for part in (*data.get("splits", ()), *data.get("committables", ())):
         if not isinstance(part, dict):
             raise encoding.damaged(path, WHAT, f"a split or committable of {where} is {part!r:.200}")
+
+
+def _is_range(groups: list[Any]) -> bool:
+    return len(groups) == 2 and all(type(group) is int for group in groups)
 
 
 def _check_fields(data: Any, expected: Mapping[str, type], path: str, where: str) -> None:
