@@ -54,15 +54,15 @@ class _TaskProcess:
 class _InProcessHost(SystemHost):
     """The real machine, but a worker is a task."""
 
-    def __init__(self, name: str, run_dir: str, start: Callable[[Sequence[str]], asyncio.Task[None]]) -> None:
+    def __init__(self, name: str, run_dir: str, start: Callable[[Sequence[str], int], asyncio.Task[None]]) -> None:
         super().__init__(name, run_dir)
         self._start = start
         self._started = 0
 
     async def start_process(self, role: str, args: Sequence[str], log_path: str | None) -> Process:  # type: ignore[override]
-        """See `host.base.Host`."""
+        """See `host.base.Host`. Numbers stand for process ids."""
         self._started += 1
-        return _TaskProcess(self._started, self._start(args))
+        return _TaskProcess(self._started, self._start(args, self._started))
 
     def start_heartbeat(self, address: str, frame: bytes, interval: float) -> Callable[[], None]:
         """No heartbeat: a worker of this process is never silent without its coordinator."""
@@ -102,12 +102,19 @@ async def _run(job: JobObject) -> Outcome:
     compiled = compile_graph(job.graph(), settings.parallelism, settings.max_parallelism)
     with tempfile.TemporaryDirectory(prefix="flowpoint-") as folder:
         async with asyncio.TaskGroup() as group:
-            host = _InProcessHost("coordinator", folder, lambda args: group.create_task(worker(args)))
 
-            async def worker(args: Sequence[str]) -> None:
+            async def worker(args: Sequence[str], number: int) -> None:
                 index, incarnation, address = args
+                mine = _InProcessHost(f"worker-{index}", folder, start)
+                mine.pid = number
                 load = load_with(lambda _: job.graph())
-                await worker_main(host, address, int(index), incarnation, settings.heartbeat.interval, load)
+                await worker_main(mine, address, int(index), incarnation, settings.heartbeat.interval, load)
+                await mine.close()
+
+            def start(args: Sequence[str], number: int) -> asyncio.Task[None]:
+                return group.create_task(worker(args, number), name=f"worker {args[0]}")
+
+            host = _InProcessHost("coordinator", folder, start)
 
             to_run = JobToRun(
                 plan=compiled.plan,

@@ -128,7 +128,9 @@ class JobLife:
             case ev.AllDeployed():
                 return self._on_deployed()
             case ev.FoundFinished():
-                return self._end(JobState.FINISHED, 0, "the job had finished before; --fresh runs it again from the start")
+                return self._end(
+                    JobState.FINISHED, 0, "the job had finished before; --fresh runs it again from the start"
+                )
             case ev.AllEnded():
                 return self._on_ended()
             case ev.FailureSeen():

@@ -44,7 +44,13 @@ _FILE_FIELDS: Mapping[str, type] = {
     "groups": list,
     "extra": dict,
 }
-_SUBTASK_FIELDS: Mapping[str, type] = {"files": list, "groups": list, "states": dict, "splits": list, "committables": list}
+_SUBTASK_FIELDS: Mapping[str, type] = {
+    "files": list,
+    "groups": list,
+    "states": dict,
+    "splits": list,
+    "committables": list,
+}
 
 
 @dataclass(frozen=True, slots=True)
