@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from flowpoint.host.base import Link, Listener, Process
+from flowpoint.host.base import Disk, Link, Listener, Process
 from flowpoint.sim.disk import SimDisk
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class SimHost:
         self.pid = process.pid
         self.start_time = process.start_time
         self.random: Random = world.stream(f"host:{process.serial}")
-        self.disk = SimDisk(process, world.files, world.disk_faults, world.stream(f"disk:{process.serial}"))
+        self.disk: Disk = SimDisk(process, world.files, world.disk_faults, world.stream(f"disk:{process.serial}"))
 
     def wall_ms(self) -> int:
         self._process.require_alive("wall_ms")
