@@ -34,21 +34,27 @@ BURST_SECONDS = (0.05, 1.0)
 TRAP_SECONDS = 5.0
 SECOND_FAILURE_DELAY = (0.0, 0.6)
 CLOCK_JUMPS_MS = (-3_600_000, -60_000, -1_000, 1_000, 60_000, 3_600_000)
-TRAP_OPERATIONS = (
-    "connect",
-    "disk.create",
-    "disk.link",
-    "disk.list",
-    "disk.make_dirs",
-    "disk.read",
-    "disk.remove",
-    "disk.rename",
-    "disk.sync",
-    "disk.sync_dir",
-    "disk.write",
-    "start_process",
+TRAPS = (
+    ("connect", ""),
+    ("disk.create", ""),
+    ("disk.link", "/commits/"),
+    ("disk.link", "manifest"),
+    ("disk.list", "/commits"),
+    ("disk.make_dirs", "/chk-"),
+    ("disk.read", "manifest"),
+    ("disk.read", "/shared/"),
+    ("disk.remove", ""),
+    ("disk.remove", "/commits/"),
+    ("disk.rename", ""),
+    ("disk.rename", "part-"),
+    ("disk.sync", ""),
+    ("disk.sync", "part-"),
+    ("disk.sync", "/shared/"),
+    ("disk.sync_dir", ""),
+    ("disk.sync_dir", "/commits"),
+    ("disk.write", ""),
+    ("start_process", ""),
 )
-TRAP_SUBJECTS = ("", "", "commits/", "manifest", "part-", "shared/")
 
 
 class FaultKind(StrEnum):
@@ -157,7 +163,7 @@ class FaultInjector:
         self._world.trace.mark(f"fault {kind}")
         match kind:
             case FaultKind.KILL_WORKER:
-                self._kill_some(self._children()[:], 1)
+                self._kill_some(self._children(), 1)
             case FaultKind.KILL_COORDINATOR:
                 self._kill_some(self._roots(), 1)
             case FaultKind.KILL_WORKERS:
@@ -195,12 +201,16 @@ class FaultInjector:
 
     def _kill_some(self, candidates: list[SimProcess], count: int) -> None:
         for _ in range(min(count, len(candidates))):
-            self._world.kill(candidates.pop(self._random.randrange(len(candidates))), "by a fault")
+            self._kill(candidates.pop(self._random.randrange(len(candidates))), "by a fault")
 
     def _kill_one(self, why: str) -> None:
         living = self._world.living()
         if living:
-            self._world.kill(self._random.choice(living), why)
+            self._kill(self._random.choice(living), why)
+
+    def _kill(self, process: SimProcess, why: str) -> None:
+        self._world.trace.mark(f"killed {process.role} in {process.activity()}")
+        self._world.kill(process, why)
 
     async def _pause(self, candidates: list[SimProcess]) -> None:
         if not candidates:
@@ -223,7 +233,7 @@ class FaultInjector:
 
     def _on_point(self, point: Point) -> None:
         if self._trap is not None and self._trap.catches(point):
-            where = f"{point.phase} {point.operation} {point.subject}"
+            where = f"{point.phase} {point.operation} of {point.subject}"
             self._world.trace.mark(f"trapped {point.process.role} {point.phase} {point.operation}")
             self._trap = None
             self._world.kill(point.process, f"at a point: {where}")
@@ -285,18 +295,21 @@ class _Trap:
 
     @classmethod
     def draw(cls, random: Random) -> _Trap:
-        """A trap at a random point."""
+        """A trap at one of the points that matter, or at any one."""
         phases: tuple[Phase, Phase] = ("before", "after")
-        return cls(
-            random.choice(TRAP_OPERATIONS), random.choice(TRAP_SUBJECTS), random.choice(phases), random.randint(1, 6)
-        )
+        phase = random.choice(phases)
+        if random.random() < 0.5:
+            return cls("", "", phase, random.randint(1, 40))
+        operation, subject = random.choice(TRAPS)
+        return cls(operation, subject, phase, random.randint(1, 4))
 
     def catches(self, point: Point) -> bool:
         """Whether this is the point."""
-        if point.operation != self.operation or point.phase != self.phase or self.subject not in point.subject:
+        if point.phase != self.phase or self.operation not in point.operation or self.subject not in point.subject:
             return False
         self.countdown -= 1
         return self.countdown == 0
 
     def __str__(self) -> str:
-        return f"the {self.countdown}. time, {self.phase} {self.operation} of {self.subject or 'anything'}"
+        what = self.operation or "any operation"
+        return f"{self.phase} the {self.countdown}. {what} on {self.subject or 'anything'}"

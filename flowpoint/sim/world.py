@@ -88,6 +88,10 @@ class SimProcess(Owner):
         if not self.alive:
             raise ProcessGone(f"{self.name} is dead and cannot call {call}")
 
+    def activity(self) -> str:
+        """The operations that are under way, by name."""
+        return ", ".join(sorted({operation for operation, _ in self.doing.values()})) or "no operation"
+
     def tell(self, text: str) -> None:
         """Add a line about this process to the story."""
         self.world.trace.tell(self.name, text)
@@ -239,10 +243,7 @@ class SimWorld:
         """SIGKILL. Nothing happens when it has ended."""
         if not process.alive:
             return
-        doing = sorted(operation for operation, _ in process.doing.values()) or ["nothing on disk"]
-        for operation in doing:
-            self.trace.mark(f"killed {process.role} in {operation}")
-        self._end(process, SIGKILL, f"killed {why}, during {', '.join(doing)}")
+        self._end(process, SIGKILL, f"killed {why}, during {process.activity()}")
 
     def exit(self, process: SimProcess, code: int, why: str) -> None:
         """The process ends by itself."""
@@ -265,8 +266,8 @@ class SimWorld:
     def power_failure(self) -> None:
         """The machine goes dark: all processes end, what was not durable is lost in part or whole."""
         self.trace.tell("world", "power failure")
-        self.trace.mark("power failure")
         for process in self.living():
+            self.trace.mark(f"power failure: {process.role} in {process.activity()}")
             self.kill(process, "by the power failure")
         self.files.power_failure()
 

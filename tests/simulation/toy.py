@@ -110,7 +110,7 @@ class Attempt:
         self.acks: dict[str, Any] = {}
         self.ended: set[Any] = set()
         self.pending = 0
-        self.final = False
+        self.final = 0
 
     async def run(self) -> bool:
         """Live until the job is finished (True) or something is lost (False)."""
@@ -165,7 +165,7 @@ class Attempt:
                     self.acks[message["who"]] = message["state"]
                     if len(self.acks) == len(WORKERS) - (self.c.bug == "ack_missing"):
                         await self.complete()
-                case "committed" if self.final and message["checkpoint"] == self.c.checkpoint:
+                case "committed" if self.final and message["checkpoint"] == self.final:
                     confirmed.add(message["who"])
                     if len(confirmed) == 2:
                         return True
@@ -174,7 +174,7 @@ class Attempt:
         if len(self.links) < len(WORKERS) or self.pending:
             return
         self.pending, self.acks = self.c.checkpoint + 1, {}
-        self.final = len(self.ended) == 2
+        self.final = self.pending if len(self.ended) == 2 else 0
         for (kind, _), link in self.links.items():
             if kind == "source":
                 send(link, type="barrier", checkpoint=self.pending)
@@ -230,6 +230,8 @@ async def source_main(host: Host, args: Sequence[str], count: int) -> int:
     worker = Worker(host, args, "source")
     message = await worker.join()
     links = [await host.connect(message["addresses"][f"summer{i}"]) for i in range(2)]
+    for link in links:
+        worker.box.hear(link, link)
     state = worker.restored(message)
     position = state["splits"][0]["position"] if state else worker.index
     told = False
@@ -245,6 +247,8 @@ async def source_main(host: Host, args: Sequence[str], count: int) -> int:
         await asyncio.sleep(PACE)
         while not worker.box.queue.empty():
             _, message = worker.box.queue.get_nowait()
+            if message["type"] == "lost":
+                raise LinkLost("somebody is gone")
             if message["type"] == "barrier":
                 for link in links:
                     send(link, type="barrier", checkpoint=message["checkpoint"])
@@ -292,6 +296,8 @@ class Summer:
                     held, self.held = self.held, []
                     for one in held:
                         await self.take(*one)
+            case "lost":
+                raise LinkLost("somebody is gone")
             case "complete":
                 await self.commit(message["checkpoint"])
                 send(self.worker.control, type="committed", who=self.worker.name, checkpoint=message["checkpoint"])
@@ -338,7 +344,7 @@ class Toy:
     def __init__(self, seed: int, bug: str = "", checked: bool = True) -> None:
         self.name, self.bug, self.checked = f"toy {bug or 'without a bug'}", bug, checked
         draw = Random(f"{seed}:workload")
-        self.count = draw.choice((100, 400, 1000))
+        self.count = draw.choice((400, 1500, 4000))
         self.mix: FaultMix = draw_mix(draw, WITHOUT_DAMAGE)
 
     def set_up(self, world: SimWorld) -> None:
