@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from flowpoint.errors import InternalError
 from flowpoint.sim.disk import DiskFaults
 from flowpoint.sim.files import FileSystem
 from flowpoint.sim.host import SimHost
@@ -311,7 +312,10 @@ class SimWorld:
         try:
             code = await program(process.host, process.args) or 0
         except Exception as error:  # noqa: BLE001 - the main of a process: whatever it is ends the process
-            process.tell("".join(traceback.format_exception(error)).rstrip())
+            trace = "".join(traceback.format_exception(error)).rstrip()
+            process.tell(trace)
+            if isinstance(error, AssertionError | InternalError):
+                self.complain(f"{process.name} found a bug in itself: {trace}")
             self.exit(process, 1, f"{type(error).__name__}: {error}")
             return
         for leftover in process.leftovers():

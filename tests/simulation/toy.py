@@ -213,8 +213,16 @@ class Worker:
         self.control = await self.host.connect(self.coordinator)
         self.box.hear(self.control, "control")
         send(self.control, type="hello", kind=self.kind, index=self.index, address=address)
-        _, message = await self.box.queue.get()
-        assert message["type"] == "deploy"
+        early = []
+        while True:
+            who, message = await self.box.queue.get()
+            if message["type"] == "lost":
+                raise LinkLost("somebody is gone")
+            if message["type"] == "deploy":
+                break
+            early.append((who, message))
+        for one in early:
+            self.box.queue.put_nowait(one)
         return message
 
     def restored(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -344,7 +352,7 @@ class Toy:
     def __init__(self, seed: int, bug: str = "", checked: bool = True) -> None:
         self.name, self.bug, self.checked = f"toy {bug or 'without a bug'}", bug, checked
         draw = Random(f"{seed}:workload")
-        self.count = draw.choice((400, 1500, 4000))
+        self.count = draw.choice((200, 800, 2000))
         self.mix: FaultMix = draw_mix(draw, WITHOUT_DAMAGE)
 
     def set_up(self, world: SimWorld) -> None:
