@@ -24,20 +24,24 @@ CHECKSUM = "checksum"
 
 
 def encode(body: Mapping[str, Any]) -> bytes:
-    """A document, one line per field and per entry of a field that is an object of objects.
+    """A document, one line per field and per entry of a field that is an object of objects. Keys keep their order.
 
     Raises:
         TypeError, ValueError: the body is not JSON-able.
     """
-    plain: dict[str, Any] = json.loads(_canonical(body))
-    lines = [f"{json.dumps(key)}: {_pretty(value)}" for key, value in plain_order(plain, body)]
+    plain: dict[str, Any] = json.loads(json.dumps(body, allow_nan=False))
+    lines = [f"{json.dumps(field)}: {_pretty(value)}" for field, value in plain.items()]
     lines.append(f"{json.dumps(CHECKSUM)}: {json.dumps(_checksum(plain))}")
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode("ascii")
 
 
-def plain_order(plain: Mapping[str, Any], body: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The fields in the order in which they were given: the telling ones stand first."""
-    return [(key, plain[key]) for key in body]
+def has_only_text_keys(value: Any) -> bool:
+    """Whether every key in JSON-able data is a str: JSON would silently make one of any other."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and has_only_text_keys(inner) for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return all(has_only_text_keys(inner) for inner in value)
+    return True
 
 
 def decode(data: bytes, path: str, *, newest_format: int, what: str) -> dict[str, Any]:
@@ -77,15 +81,12 @@ def damaged(path: str, what: str, seen: str) -> SnapshotError:
     return SnapshotError(f"the {what} {path} is damaged: {seen}; put back an intact copy of this file")
 
 
-def _canonical(body: Mapping[str, Any]) -> str:
-    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-
-
 def _checksum(body: Mapping[str, Any]) -> str:
-    return xxh3_64_hexdigest(_canonical(body).encode("ascii"))
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return xxh3_64_hexdigest(canonical.encode("ascii"))
 
 
 def _pretty(value: Any) -> str:
     if isinstance(value, dict) and value and all(isinstance(entry, dict) for entry in value.values()):
-        return "{\n" + ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in value.items()) + "\n}"
+        return "{\n" + ",\n".join(f" {json.dumps(key)}: {json.dumps(entry)}" for key, entry in value.items()) + "\n}"
     return json.dumps(value)

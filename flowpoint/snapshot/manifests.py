@@ -109,11 +109,18 @@ async def verify(storage: Storage, manifest: Manifest, *, deep: bool) -> list[Da
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """A manifest as its file holds it."""
+    """A manifest as its file holds it.
+
+    Raises:
+        BadRecordError: a source position or committable is not JSON.
+    """
     body: dict[str, Any] = {"format": manifest.format}
     body |= {field: getattr(manifest, field) for field in _FIELDS if field != "operators"}
     body["operators"] = {uid: _operator_data(uid, operator) for uid, operator in manifest.operators.items()}
-    return encoding.encode(body)
+    try:
+        return encoding.encode(body)
+    except (TypeError, ValueError) as error:
+        raise _not_json(body["operators"], error) from error
 
 
 def decode_manifest(data: bytes, path: str) -> Manifest:
@@ -130,18 +137,30 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
 
 
 def _operator_data(uid: str, operator: OperatorState) -> dict[str, Any]:
-    data = {
+    for subtask in operator.subtasks:
+        if not encoding.has_only_text_keys([subtask.states, subtask.splits, subtask.committables]):
+            raise _bad_operator(uid, "a key of a dict is not a str")
+    return {
         "parallelism": operator.parallelism,
         "subtasks": [subtask.to_data() for subtask in operator.subtasks],
     }
-    try:
-        encoding.encode(data)
-    except (TypeError, ValueError) as error:
-        raise BadRecordError(
-            f"operator {uid!r}: its source position, committable or state schema is not JSON ({error}); make "
-            "`position()` and `prepare()` return only None, bool, int, float, str, list and dict with str keys"
-        ) from error
-    return data
+
+
+def _not_json(operators: Mapping[str, Any], error: Exception) -> Exception:
+    """The error for the operator whose data is not JSON, or the given one when it is none's."""
+    for uid, data in operators.items():
+        try:
+            encoding.encode(data)
+        except (TypeError, ValueError) as seen:
+            return _bad_operator(uid, str(seen))
+    return error
+
+
+def _bad_operator(uid: str, seen: str) -> BadRecordError:
+    return BadRecordError(
+        f"operator {uid!r}: its source position, committable or state schema is not JSON ({seen}); make `position()` "
+        "and `prepare()` return only None, bool, int, float, str, list and dict with str keys"
+    )
 
 
 def _decode_operator(uid: str, data: Any, path: str) -> OperatorState:

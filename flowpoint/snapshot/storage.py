@@ -247,11 +247,10 @@ class FolderStorage:
         await self._disk.remove_tree(path)
         return True
 
-    async def _walk(self, folder: str, prefix: str, unfinished: bool, found: Names) -> None:
+    async def _walk(self, folder: str, prefix: str, unfinished: bool, found: Names) -> bool:
+        """Collect what is in a folder and below; whether the folder has anything in it."""
         try:
             inside = await self._disk.list(self._path(folder))
-            if unfinished and not inside and folder.startswith(prefix) and folder:
-                found.append(folder)
             for base in inside:
                 name = folder + base
                 target = names.finished(name)
@@ -261,11 +260,13 @@ class FolderStorage:
                 elif base.startswith(".") or not name.startswith(prefix):
                     continue
                 elif await self._is_folder(name):
-                    await self._walk(name + "/", prefix, unfinished, found)
+                    if not await self._walk(f"{name}/", prefix, unfinished, found) and unfinished:
+                        found.append(f"{name}/")
                 elif not unfinished:
                     found.append(name)
         except OSError as error:
             raise _refused("list", self._path(folder), error) from error
+        return bool(inside)
 
     async def _is_folder(self, name: str) -> bool:
         """Whether a name is a folder's, which never has a dot: so the many objects need no look at the disk."""
