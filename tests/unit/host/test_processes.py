@@ -17,6 +17,8 @@ import pytest
 from flowpoint.errors import InternalError
 from flowpoint.host import processes
 
+pytestmark = pytest.mark.timeout(20)
+
 MakeModule = Callable[[str], str]
 
 
