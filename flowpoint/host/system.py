@@ -76,6 +76,11 @@ class SystemHost:
         """See `host.base.Host`."""
         return await links.connect(address, self._links)
 
+    @property
+    def open_links(self) -> frozenset[links.SystemLink]:
+        """The links of this process whose sockets are open."""
+        return frozenset(self._links)
+
     async def run_blocking(self, fn: Callable[..., T], *args: Any) -> T:
         """See `host.base.Host`."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(fn, *args))

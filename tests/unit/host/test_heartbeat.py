@@ -18,6 +18,8 @@ from flowpoint.host.heartbeat import Heartbeat, start_heartbeat
 from flowpoint.host.processes import ORPHANED_EXIT_CODE
 from flowpoint.host.system import SystemHost
 
+pytestmark = pytest.mark.timeout(20)
+
 
 class Coordinator:
     """Listens for heartbeats and can wait for a number of them."""

@@ -8,16 +8,27 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import pytest
+import uvloop
 
 from flowpoint.errors import InternalError
 from flowpoint.host import processes
 
+pytestmark = pytest.mark.timeout(20)
+
 MakeModule = Callable[[str], str]
+Run = Callable[[Coroutine[object, object, None]], None]
+
+
+@pytest.fixture(params=[asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Run a coroutine in a loop of each kind: they start processes in quite different ways."""
+    run: Run = request.param
+    return run
 
 
 @pytest.fixture
@@ -32,39 +43,50 @@ def make_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeModule:
     return make
 
 
-async def test_a_child_runs_in_its_own_session_and_writes_to_its_log(make_module: MakeModule, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_text("before\n")
-    module = make_module("""
-        import os, sys
-        print(sys.argv[1:], os.getsid(0) == os.getpid(), sys.stdin.read() == "")
-        sys.exit(7)
-    """)
+def test_a_child_runs_in_its_own_session_and_writes_to_its_log(
+    make_module: MakeModule, tmp_path: Path, run: Run
+) -> None:
+    async def check() -> None:
+        log = tmp_path / "log"
+        log.write_text("before\n")
+        module = make_module("""
+            import os, sys
+            print(sys.argv[1:], os.getsid(0) == os.getpid(), sys.stdin.read() == "")
+            sys.exit(7)
+        """)
 
-    child = await processes.start_process(module, ["a", "b c"], str(log))
+        child = await processes.start_process(module, ["a", "b c"], str(log))
 
-    assert await child.wait() == 7
-    assert log.read_text() == "before\n['a', 'b c'] True True\n"
+        assert await child.wait() == 7
+        assert log.read_text() == "before\n['a', 'b c'] True True\n"
 
-
-async def test_a_killed_child_is_reported_to_everyone_who_waits(make_module: MakeModule) -> None:
-    child = await processes.start_process(make_module("import time; time.sleep(60)"), [], None)
-
-    waiters = [asyncio.create_task(child.wait()) for _ in range(3)]
-    await asyncio.sleep(0)
-    child.kill()
-
-    assert await asyncio.gather(*waiters) == [-signal.SIGKILL] * 3
-    assert await child.wait() == -signal.SIGKILL
-    child.kill()
+    run(check())
 
 
-async def test_pid_and_start_time_are_those_of_the_child(make_module: MakeModule) -> None:
-    child = await processes.start_process(make_module("import time; time.sleep(60)"), [], None)
+def test_a_killed_child_is_reported_to_everyone_who_waits(make_module: MakeModule, run: Run) -> None:
+    async def check() -> None:
+        child = await processes.start_process(make_module("import time; time.sleep(60)"), [], None)
 
-    assert psutil.Process(child.pid).create_time() == pytest.approx(child.start_time)
-    child.kill()
-    await child.wait()
+        waiters = [asyncio.create_task(child.wait()) for _ in range(3)]
+        await asyncio.sleep(0)
+        child.kill()
+
+        assert await asyncio.gather(*waiters) == [-signal.SIGKILL] * 3
+        assert await child.wait() == -signal.SIGKILL
+        child.kill()
+
+    run(check())
+
+
+def test_pid_and_start_time_are_those_of_the_child(make_module: MakeModule, run: Run) -> None:
+    async def check() -> None:
+        child = await processes.start_process(make_module("import time; time.sleep(60)"), [], None)
+
+        assert psutil.Process(child.pid).create_time() == pytest.approx(child.start_time)
+        child.kill()
+        await child.wait()
+
+    run(check())
 
 
 def test_there_is_no_role_but_worker() -> None:

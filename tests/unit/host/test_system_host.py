@@ -15,6 +15,8 @@ from flowpoint.errors import InternalError
 from flowpoint.host.base import Host, Link
 from flowpoint.host.system import ADDRESS_BYTES_MAX, SystemHost
 
+pytestmark = pytest.mark.timeout(20)
+
 
 def mode_of(path: str) -> int:
     return stat.S_IMODE(os.stat(path).st_mode)
