@@ -91,7 +91,7 @@ def test_jsonl_reads_what_the_standard_library_writes(values: list[Any]) -> None
     [
         2**70,
         -(2**70),
-        "zwölf 🙂 \u2028 \x00 \"\\/",
+        'zwölf 🙂 \u2028 \x00 "\\/',
         "\ud800",
         -0.0,
         5e-324,
@@ -167,7 +167,9 @@ def test_jsonl_lines_that_are_not_each_one_value_are_an_error_of_the_block(text:
         JsonLines().decode(text)
 
 
-@pytest.mark.parametrize(("line", "found"), [(b"", []), (b" \r", []), (b"1\r", [1]), (b" [1] ", [[1]]), (b"1e400", [float("inf")])])
+@pytest.mark.parametrize(
+    ("line", "found"), [(b"", []), (b" \r", []), (b"1\r", [1]), (b" [1] ", [[1]]), (b"1e400", [float("inf")])]
+)
 def test_jsonl_single_lines_are_read_as_json_reads_them(line: bytes, found: list[Any]) -> None:
     assert JsonLines().decode_line(line) == found
 
@@ -203,7 +205,9 @@ def test_lines_that_are_not_utf_8_are_an_error(read: Callable[[bytes], Any]) -> 
         read(b"caf\xe9\n")
 
 
-@pytest.mark.parametrize(("name", "says"), [("csv", "not supported yet"), ("parquet", "yet"), ("jsonlines", "use 'lines'")])
+@pytest.mark.parametrize(
+    ("name", "says"), [("csv", "not supported yet"), ("parquet", "yet"), ("jsonlines", "use 'lines'")]
+)
 def test_a_format_that_there_is_not_is_a_plan_error(name: str, says: str) -> None:
     with pytest.raises(PlanError, match=says):
         line_format(name, "FileSink")

@@ -49,7 +49,7 @@ async def test_nothing_is_held_back_and_nothing_can_be_taken_back(memory: World)
     await sink.begin(context)
     writer = await sink.open(context)
 
-    assert await writer.prepare(1) is None
+    await writer.prepare(1)
     await writer.close()
     await sink.commit(None, context)
     await sink.abort(None, context)
