@@ -30,7 +30,10 @@ def naming_errors(doing: str) -> Iterator[None]:
 
 
 async def create_once(disk: Disk, path: str, content: dict[str, Any], writer: str) -> bool:
-    """Writes a small JSON file if there is none; False when there is one. `writer` makes the temporary name unique."""
+    """Writes a small JSON file if there is none; False when there is one.
+
+    `writer` keeps the temporary files of those who may do this at the same time apart.
+    """
     temporary = await _write_temporary(disk, path, content, writer)
     try:
         await disk.link(temporary, path)
@@ -42,7 +45,7 @@ async def create_once(disk: Disk, path: str, content: dict[str, Any], writer: st
     return created
 
 
-async def replace_file(disk: Disk, path: str, content: dict[str, Any], writer: str) -> None:
+async def replace_file(disk: Disk, path: str, content: dict[str, Any], writer: str = "") -> None:
     """Writes a small JSON file, in place of what is there."""
     temporary = await _write_temporary(disk, path, content, writer)
     await disk.rename(temporary, path)
@@ -66,8 +69,9 @@ async def read_json(disk: Disk, path: str) -> dict[str, Any] | None:
 
 async def _write_temporary(disk: Disk, path: str, content: dict[str, Any], writer: str) -> str:
     folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".tmp{name}-{writer}")
-    await disk.remove(temporary)  # of an earlier try that died in between
+    # The name is the same at each try, so that what a crash leaves is removed by the next try.
+    temporary = os.path.join(folder, f".tmp{name}{writer and '-' + writer}")
+    await disk.remove(temporary)
     file = await disk.create(temporary)
     try:
         await file.write(json.dumps(content).encode() + b"\n")

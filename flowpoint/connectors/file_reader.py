@@ -144,8 +144,11 @@ class FileReader:
             offset, head = await self._pass_over(stream, start - 1)
         else:
             head = await stream.read()
-        if self._position is not None and len(head) > 1 and not head.startswith(b"\n"):
-            self._refuse_moved_line(start)
+        if self._position is not None and not head.startswith(b"\n"):
+            if len(head) == 1:
+                head += await stream.read()
+            if len(head) > 1:  # else the position is the end of a text without a last newline
+                self._refuse_moved_line(start)
         while True:
             newline = head.find(b"\n")
             if newline >= 0:

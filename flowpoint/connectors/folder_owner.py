@@ -38,7 +38,7 @@ async def claim_folder(folder: str, ctx: ConnectorContext) -> None:
                 f"sink {ctx.uid!r} cannot write to {folder}: it is not empty (it has {content!r}) and no FlowPoint job"
                 " made it; use an empty folder, or pass --take-output to write beside what is there"
             )
-        if await create_once(disk, path, _marker(ctx), _writer(ctx)):
+        if await create_once(disk, path, _marker(ctx), ctx.lineage):
             return
         owner = await read_json(disk, path)
     if owner is None or owner.get("lineage") != ctx.lineage:
@@ -64,7 +64,7 @@ async def _take_over(folder: str, path: str, owner: dict[str, Any], ctx: Connect
         )
     if content is not None:
         ctx.log(f"sink {ctx.uid!r}: took {folder} over from {_described(owner)}; its files stay")
-    await replace_file(ctx.disk, path, _marker(ctx), _writer(ctx))
+    await replace_file(ctx.disk, path, _marker(ctx), ctx.lineage)
 
 
 def _counts(name: str) -> bool:
@@ -73,10 +73,6 @@ def _counts(name: str) -> bool:
 
 def _marker(ctx: ConnectorContext) -> dict[str, Any]:
     return {"format": 1, "lineage": ctx.lineage, "job": ctx.job}
-
-
-def _writer(ctx: ConnectorContext) -> str:
-    return f"{ctx.lineage}-a{ctx.attempt}"
 
 
 def _described(owner: dict[str, Any]) -> str:

@@ -223,6 +223,6 @@ def _shown(value: Any) -> str:
     """The value as a message shows it: its type, and not too much of it."""
     try:
         text = repr(value)
-    except RecursionError:
-        text = "..."
+    except Exception:  # noqa: BLE001 - a __repr__ is user code, and this is already the way to report an error
+        text = "a value that cannot be shown"
     return f"{text[:100] + '...' if len(text) > 100 else text} ({type(value).__name__})"

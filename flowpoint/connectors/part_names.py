@@ -72,7 +72,7 @@ def slug(text: str) -> str:
     """Text as it stands in file names: letters, digits and "_" only; a changed one gets a checksum, to stay unique.
 
     >>> slug("counts"), slug("word counts")
-    ('counts', 'word_counts_6e1b0ff8')
+    ('counts', 'word_counts_d0ce6277')
     """
     safe = re.sub(r"[^A-Za-z0-9_]", "_", text)[:_SLUG_LENGTH]
     return safe if safe == text else f"{safe}_{crc32(text.encode()):08x}"

@@ -59,4 +59,4 @@ async def _read(folder: str, name: str, ctx: ConnectorContext) -> int:
 
 async def _write(folder: str, name: str, checkpoint: int, ctx: ConnectorContext) -> None:
     content = {"format": 1, "checkpoint": checkpoint}
-    await replace_file(ctx.disk, os.path.join(folder, name), content, f"a{ctx.attempt}")
+    await replace_file(ctx.disk, os.path.join(folder, name), content)

@@ -20,6 +20,7 @@ from flowpoint.errors import PlanError
 from flowpoint.runtime.contracts import END, Clock, ConnectorContext, Split, _End
 
 _SPLITS: Final = 16
+_SHORTEST_WAIT: Final = 0.001  # never so short that rounding makes it no wait at all
 _LONGEST_WAIT: Final = 0.004
 
 
@@ -85,7 +86,7 @@ class _Pace:
     async def wait_for(self, number: int) -> None:
         """Waits until the number (counted since opening) is due, but only a moment."""
         due_at = self._opened + (number * self._of + self._index) / self._rate
-        await self._clock.sleep(min(max(due_at - self._clock.monotonic(), 0.0), _LONGEST_WAIT))
+        await self._clock.sleep(min(max(due_at - self._clock.monotonic(), _SHORTEST_WAIT), _LONGEST_WAIT))
 
 
 class _SequenceReader:
