@@ -19,6 +19,7 @@ from typing import TypeAlias, assert_never
 
 from flowpoint.model.settings import CheckpointSettings, HeartbeatSettings, RestartSettings, Settings, StateSettings
 from flowpoint.sim.checkers import OutputChecker, StorageChecker
+from flowpoint.sim.job import install
 from flowpoint.sim.faults import ALL_FAULTS, FaultKind, FaultMix, draw_mix
 from flowpoint.sim.world import InvariantBroken, SimProcess, SimWorld
 
@@ -221,14 +222,6 @@ def check_output(shape: JobShape, rows: Counter[Row]) -> None:
 # ------------------------------------------------------------------ the scenario
 
 
-def install(world: SimWorld, shape: JobShape) -> tuple[str, Sequence[str]]:
-    """Register the real coordinator's and worker's mains in the world; the root's role and arguments.
-
-    The coordinator gets the job file's path, the settings of the shape, and the storage and output folders above.
-    """
-    raise NotImplementedError("the coordinator and worker mains are not wired into the simulation yet")
-
-
 class JobScenario:
     """A drawn job under drawn faults."""
 
@@ -246,7 +239,7 @@ class JobScenario:
         world.files.write_whole(JOB_FILE, job_text(self.shape).encode())
         self._storage = StorageChecker(world, STORAGE)
         OutputChecker(world, OUTPUT, self._storage)
-        self._root = install(world, self.shape)
+        self._root = install(world, job_text(self.shape), self.shape.settings, JOB_FILE, STORAGE)
 
     def root(self) -> tuple[str, Sequence[str]]:
         return self._root
