@@ -96,6 +96,7 @@ class Workers:
         self._log_path = log_path
         self._post = post
         self._slots: dict[int, _Slot] = {}
+        self._links: set[Link] = set()
         self._listener: Listener | None = None
 
     async def listen(self) -> None:
@@ -155,11 +156,13 @@ class Workers:
                 self._on_message(link, message)
 
         def on_lost(reason: str) -> None:
+            self._links.discard(link)
             for index, slot in self._slots.items():
                 if slot.link is link:
                     pid = slot.hello.pid if slot.hello is not None else 0
                     self._lose(index, slot, f"worker {index} (pid {pid}): control link lost: {reason}")
 
+        self._links.add(link)
         link.start(on_frame, on_lost)
 
     def _current(self, index: int, incarnation: str) -> _Slot | None:
@@ -240,8 +243,8 @@ class Workers:
             for process in processes:
                 await process.wait()
         for slot in self._slots.values():
-            if slot.link is not None:
-                slot.link.close()
             slot.is_lost = True
+        for link in self._links:
+            link.close()
         if self._listener is not None:
             self._listener.close()

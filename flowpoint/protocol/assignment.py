@@ -96,13 +96,18 @@ def _assign(plan: JobPlan, uid: str, operator: OperatorState) -> list[list[dict[
 
 
 def _overlapping(operator: OperatorState, groups: tuple[int, int]) -> list[SubtaskState]:
-    """Per old subtask, the files that may hold keys of these groups (first and last), oldest first."""
+    """Per old subtask, the files that may hold keys of these groups (first and last), oldest first.
+
+    Only what the old subtask owned counts: a file from before an earlier rescale may hold stale entries of other groups.
+    """
     first, last = groups
     found: list[SubtaskState] = []
     for subtask in operator.subtasks:
+        if subtask.groups[0] > last or first > subtask.groups[1]:
+            continue
         files = tuple(file for file in subtask.files if file.groups[0] <= last and first <= file.groups[1])
         if files:
-            found.append(SubtaskState(files=files, states=subtask.states))
+            found.append(SubtaskState(files=files, groups=subtask.groups, states=subtask.states))
     return found
 
 

@@ -59,12 +59,14 @@ class HostClock:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What assembling needs besides the `Deploy` message."""
+    """What assembling needs besides the `Deploy` message. `admit` lets links of other workers in, once all channels
+    are declared."""
 
     host: Host
     worker: int
     storage: Storage
     exchange: Exchange
+    admit: Callable[[], None]
     functions: Mapping[str, OperatorDef]
     report: Report
     log: Callable[[str], None]

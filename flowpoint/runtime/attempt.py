@@ -39,6 +39,7 @@ class Attempt:
     async def _build_and_run(self) -> None:
         try:
             self._subtasks = await Assembly(self._deploy, self._around).build()
+            self._around.admit()
             await self._around.exchange.connect()
         except Exception as error:
             self._report_failure(None, error)

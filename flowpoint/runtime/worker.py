@@ -124,6 +124,7 @@ class _Worker:
             worker=self._index,
             storage=FolderStorage(self._host.disk, self._host.new_id, message.storage),
             exchange=exchange,
+            admit=lambda: self._reception.begin(exchange),
             functions=functions,
             report=self._send,
             log=self._log,
@@ -139,7 +140,6 @@ class _Worker:
             self._send(describe_failure(LinkLost(reason), message.attempt, self._index, []))
 
         exchange = Exchange(self._host, message.attempt, self._index, Codec(TypeRegistry(types)), peers, on_lost)
-        self._reception.begin(exchange)
         return exchange
 
     async def _release(self) -> None:
@@ -147,11 +147,11 @@ class _Worker:
         if self._running is None:
             return
         running, self._running, self._attempt = self._running, None, None
+        self._reception.end()
         running.cancel()
         await asyncio.wait([running])
         if not running.cancelled() and (error := running.exception()) is not None:
             raise error
-        self._reception.end()
 
     async def _report_stats(self) -> None:
         while True:

@@ -171,7 +171,9 @@ class Cleaner:
         """
         try:
             entries = await self._log.entries()
-            named, problems = await self._read_named([*(entry.directory for entry in entries), *pinned])
+            named, problems = await self._read_named(
+                [*(entry.directory for entry in entries if entry.kind == "checkpoint"), *pinned]
+            )
         except (StorageError, SnapshotError) as error:
             return CleanReport(problems=(str(error),))
         fresh = plan(entries, named, lineage=self._lineage, retained=self._retained, pinned=pinned)
