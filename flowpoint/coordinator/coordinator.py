@@ -153,6 +153,7 @@ class Coordinator:
         self._failures = FailureCounter(job.settings.checkpoint.tolerable_failures)
         self._running: _Running | None = None
         self._spawn_wanted = False
+        self._starting: set[int] = set()
         self._release_deadline: float | None = None
         self._restart_timer: asyncio.TimerHandle | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
@@ -270,6 +271,7 @@ class Coordinator:
             case Beat(worker, incarnation):
                 self._members.beat(worker, incarnation, self._now())
             case Started(worker, pid):
+                self._starting.discard(worker)
                 self._members.spawned(worker, pid, self._now())
                 self._on_workers(self._workers.pids())
             case Joined(worker, pid, incarnation):
@@ -277,6 +279,7 @@ class Coordinator:
             case Lost(worker, pid, reason):
                 self._on_lost(worker, pid, reason)
             case NotStarted(worker, reason):
+                self._starting.discard(worker)
                 self._report_loss(worker, reason)
             case Published():
                 self._on_published(mail)
@@ -383,6 +386,9 @@ class Coordinator:
         self._fail(failure, lost=(worker,))
 
     def _start_worker(self, worker: int) -> None:
+        if worker in self._starting:
+            return
+        self._starting.add(worker)
         self._spawn(self._workers.start(worker, self._group), f"start worker {worker}")
 
     async def _reap(self, worker: int) -> None:

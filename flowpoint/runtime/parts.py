@@ -90,6 +90,8 @@ async def finish(step: Coroutine[Any, Any, T]) -> T:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait([task])
+        # Whether it came about does not matter any more: whoever cancelled does the step again from durable state.
+        task.exception()
         raise
 
 
