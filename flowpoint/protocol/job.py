@@ -1,10 +1,12 @@
 """The life of a job, from `Begin` to `ExitJob`: events in, actions out.
 
     CREATED -> STARTING -> DEPLOYING -> RUNNING -> FINISHING -> COMMITTING -> RECORDING -> FINISHED
-                              ^            |  \\                  ^                     \\-> STOPPED
-                              |            |   `-> STOPPING -----'
-                              |            v
-                              `------- RESTARTING <- any live state              any state -> CANCELLED, FAILED
+                              ^            |                        ^            |
+                              |            +------> STOPPING -------+            +-------> STOPPED
+                              |
+                              +-- RESTARTING <- a failure in any state from STARTING to COMMITTING
+
+    from any state: -> CANCELLED, -> FAILED
 
 `job_table.TRANSITIONS` has every legal move; docs/protocol.md shows it. What needs saying beyond the table:
 

@@ -105,9 +105,13 @@ def choose(
     return _refuse_all(chain, health)
 
 
-def next_checkpoint_id(commits: Sequence[CommitEntry]) -> int:
-    """An id that no checkpoint or savepoint in the log has; ids rise over all attempts, also after a fall-back."""
-    return max((entry.checkpoint for entry in commits), default=0) + 1
+def next_checkpoint_id(commits: Sequence[CommitEntry], *, given_out: int = 0) -> int:
+    """The id of the next checkpoint or savepoint; ids rise over all attempts, also after a fall-back.
+
+    `given_out` is the highest id that this coordinator has used, since failed checkpoints are not in the log. Ids of
+    checkpoints that failed under an earlier coordinator may come again; their folders differ by the attempt.
+    """
+    return max(given_out, *(entry.checkpoint for entry in commits), 0) + 1
 
 
 def _chain(own: Sequence[CommitEntry]) -> list[CommitEntry]:
@@ -130,7 +134,7 @@ def _damage(chain: Sequence[CommitEntry], health: Mapping[str, str | None]) -> s
 
 def _refuse_older(chain: Sequence[CommitEntry], health: Mapping[str, str | None]) -> Refuse:
     return Refuse(
-        f"cannot continue from the newest checkpoint {chain[0].directory}, which is damaged ({_damage(chain, health)}); "
+        f"cannot continue from the newest checkpoint {chain[0].directory}: it is damaged ({_damage(chain, health)}); "
         f"its output is committed and a sink cannot take it back, so the older {chain[1].directory} would write it "
         "again; repair the files, or pass --accept-duplicates"
     )
