@@ -211,8 +211,8 @@ class FailureCounter:
     """Says when failed checkpoints make the job fail over: at more than `tolerable` of them in a row.
 
     A checkpoint counts once, however many subtasks decline it. A success resets. A savepoint is the wish of a person,
-    who is told; it does not count. Neither does a checkpoint older than the newest completed one, nor one heard of again
-    after the failover that it led to. Ids rise over all attempts (`recovery.next_checkpoint_id`).
+    who is told; it does not count. Neither does a checkpoint older than the newest completed one, nor one that is heard
+    of again after the failover it led to. Ids rise over all attempts (`recovery.next_checkpoint_id`).
     """
 
     def __init__(self, tolerable: int) -> None:

@@ -106,7 +106,7 @@ def _table() -> dict[tuple[JobState, type[JobEvent]], Move]:
             s.RESTARTING,
             FailureSeen,
             (s.RESTARTING, s.FAILED),
-            "a worker lost as well: kill it, schedule anew; or give up; a late report of the old attempt: nothing to do",
+            "a worker lost as well: kill it, schedule anew; or give up; a late report of the attempt: nothing to do",
         ),
         (s.RESTARTING, StopRequested, (s.RESTARTING,), "remembered until the job runs"),
         (s.STOPPING, StopCheckpointDone, (s.COMMITTING,), "the sinks are committing"),

@@ -96,8 +96,8 @@ class RestartPolicy:
         if times < SAME_ERROR_MAX:
             return ""
         return (
-            f"{failure.message} (operator {failure.operator!r} failed with this error {times} times without a completed "
-            "checkpoint between; fix the job and run it again)"
+            f"{failure.message} (operator {failure.operator!r} failed with this error {times} times without a "
+            "completed checkpoint between; fix the job and run it again)"
         )
 
     def _refused(self, now: float, failure: Failure) -> str:
