@@ -12,6 +12,7 @@ to be examined next, the caller examines it (manifest, sizes, checksums) and ask
 
 Ancestors, not merely older ones: after a fall-back from 17 to 16 the sinks have taken back what 17 committed, so 17
 must not be restored any more, even if it can be read again. 18 was taken after 16, so 17 is not an ancestor of it.
+(`CommitEntry.parent` is the *id* of the checkpoint that was restored or completed last before this one.)
 
 Savepoints are not candidates: they commit no sinks, and their output is not this lineage's (design 5a, rule 3).
 
@@ -22,8 +23,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
-from flowpoint.model.commits import CommitEntry, CommitKind
+from flowpoint.model.commits import CommitEntry
+
+
+class CommitKind(StrEnum):
+    """What an entry of the commit log says: the values of `CommitEntry.kind`."""
+
+    ATTEMPT = "attempt"  # attempt k begins: everything older is fenced
+    CHECKPOINT = "checkpoint"  # a checkpoint is complete: from here on it counts, and sinks commit
+    SAVEPOINT = "savepoint"  # a savepoint is complete; sinks do not commit, failover never uses it
+    STOPPED = "stopped"  # a graceful stop came about
+    FINISHED = "finished"  # the job has read all its input and committed all its output
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,8 @@ class Log:
 
     def add(self, kind, checkpoint=0, parent=0):
         name = f"chk-{checkpoint}-a{self.attempt}" if checkpoint else ""
-        entry = CommitEntry(len(self.entries) + 1, kind, self.attempt, self.lineage, checkpoint, name, parent)
+        number = len(self.entries) + 1
+        entry = CommitEntry(number, kind, self.attempt, self.lineage, checkpoint, name, parent, nonce="", created=0)
         self.entries.append(entry)
         return entry
 
