@@ -129,6 +129,14 @@ def test_when_a_stop_is_asked_for_then_the_job_stops_with_a_checkpoint_and_the_a
     assert life.handle(ev.EntryAppended())[-1] == ev.ExitJob("stopped", 130, "stopped")
 
 
+def test_when_a_stop_is_asked_for_twice_then_the_first_says_how_the_job_exits():
+    life = life_after(*TO_RUNNING, ev.StopRequested(exit_code=130), ev.StopRequested(exit_code=0))
+
+    actions = told(life, ev.StopCheckpointDone(5), ev.AllCommitted(5), ev.EntryAppended())
+
+    assert actions[-1] == ev.ExitJob("stopped", 130, "stopped")
+
+
 def test_when_an_older_checkpoint_is_confirmed_while_committing_then_the_last_one_is_still_awaited():
     life = life_after(*TO_RUNNING, ev.AllEnded(), ev.FinalCheckpointDone(5))
 
@@ -432,6 +440,7 @@ class World:
                 self.slots = tuple(starts.get(now, now) for now in self.slots)
             case ev.KillWorkers(workers):
                 for slot in workers:
+                    assert self.slots[slot] == "lost", "a worker was killed that is not lost"
                     self.set_slot(slot, "killed")
             case ev.DeployAttempt():
                 assert self.slots == ("ready", "ready"), "deployed on workers that are not there or not released"
