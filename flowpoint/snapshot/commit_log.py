@@ -77,15 +77,12 @@ class CommitLog:
             SnapshotError: an entry is damaged.
             StorageError: the log cannot be read.
         """
-        numbers = await self._numbers()
         listed: dict[int, CommitEntry] = {}
-        for number in numbers:
+        for number in await self._numbers():
             entry = self._known.get(number) or await self._read(number)
             if entry is not None:
                 listed[number] = entry
-        # What was appended while this was reading is newer than all that was listed, and stays known.
-        newest = numbers[-1] if numbers else 0
-        self._known = {n: entry for n, entry in self._known.items() if n > newest} | listed
+        self._known = listed
         return list(listed.values())
 
     async def begin_attempt(
@@ -157,6 +154,7 @@ class CommitLog:
                     # From here on the entry counts.
                     await self._look(entry)
                     return entry
+                # Another number is not tried blindly: it might be one that was cleaned away.
                 await self.entries()
             raise self._crowded(kind)
 

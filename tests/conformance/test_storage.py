@@ -120,6 +120,8 @@ async def test_a_local_file_is_adopted_once(world: tuple[Storage, MemoryDisk], l
     disk.devices = () if links else ("/work",)
     assert await storage.adopt("/work/000123.sst", "shared/a-0-a1-1.base.0")
     assert not await storage.adopt("/work/000123.sst", "shared/a-0-a1-1.base.0")
+    assert await storage.delete("shared/")
+    assert await storage.adopt("/work/000123.sst", "shared/a-0-a1-1.base.0")
     await disk.remove("/work/000123.sst")
     assert await storage.get("shared/a-0-a1-1.base.0") == b"table" * 1000
 

@@ -82,6 +82,24 @@ async def test_an_old_number_that_was_cleaned_away_is_no_way_in() -> None:
         await old.log.append("finished", 1)
 
 
+async def test_a_number_that_is_cleaned_away_during_the_append_is_not_taken() -> None:
+    old = Coordinator(MemoryDisk(), "old")
+    await old.begin()
+    new = Coordinator(old.disk, "new")
+    await new.begin()
+    await new.complete(1)
+
+    async def clean_before_it_is_read(kind: str, path: str) -> None:
+        if kind == "read" and path.endswith("00000002.json"):
+            old.disk.gate = None
+            await new.storage.delete(names.commit_entry(2))
+
+    old.disk.gate = clean_before_it_is_read
+    with pytest.raises(Fenced):
+        await old.log.append("finished", 1)
+    assert await new.storage.list(names.commit_entry(2)) == []
+
+
 async def test_appends_of_one_log_go_one_after_the_other() -> None:
     coordinator = Coordinator(MemoryDisk())
     await coordinator.begin()

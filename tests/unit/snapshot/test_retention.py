@@ -72,6 +72,12 @@ def test_a_folder_in_which_a_kept_checkpoint_has_files_stays() -> None:
     assert "chk-2-a1/" in doomed.files and "chk-3-a1/" not in doomed.files
 
 
+def test_a_checkpoint_that_the_newest_entry_repeats_stays() -> None:
+    log = [*LOG, entry(7, "attempt", 2, 1, written=1)]
+    assert kept_directories(log, "L1", 1) == ["chk-4-a1", "chk-1-a1"]
+    assert "shared/base1" not in plan(log, NAMED, lineage="L1", retained=1).files
+
+
 def test_an_empty_log_and_one_checkpoint_leave_nothing_to_do() -> None:
     assert not plan([], {}, lineage="L1", retained=1)
     assert not plan(LOG[:2], NAMED, lineage="L1", retained=1)
@@ -199,6 +205,32 @@ async def test_what_could_not_be_deleted_is_reported_and_deleted_next_time() -> 
     assert (await cleaner.run()).problems == ()
     assert await coordinator.storage.list("shared/") == ["shared/counts-0-a1-2.base"]
     assert await coordinator.storage.list("chk-") == ["chk-2-a1/manifest.json"]
+
+
+async def test_a_pinned_checkpoint_that_is_not_in_the_log_keeps_its_files_and_no_others() -> None:
+    coordinator = Coordinator(MemoryDisk(), retained=1)
+    await coordinator.begin()
+    await coordinator.write(full=True)
+    await write_manifest(coordinator.storage, coordinator.manifest(1))
+    await coordinator.complete(2, full=True)
+    await coordinator.complete(3, full=True)
+    assert (await coordinator.cleaner().run(["chk-1-a1"])).problems == ()
+    assert await coordinator.storage.list("shared/") == ["shared/counts-0-a1-1.base", "shared/counts-0-a1-3.base"]
+
+
+async def test_files_owed_from_an_earlier_run_wait_while_a_kept_manifest_is_damaged() -> None:
+    coordinator = Coordinator(MemoryDisk(), retained=1)
+    await coordinator.begin()
+    cleaner = coordinator.cleaner()
+    await coordinator.complete(1, full=True)
+    await coordinator.complete(2, full=True)
+    coordinator.disk.faults.fail(3, "before", counted=frozenset({"remove"}))
+    assert "cannot remove" in (await cleaner.run()).problems[0]
+    coordinator.disk.faults.clear()
+    await coordinator.complete(3, full=True)
+    coordinator.disk.folders[f"{ROOT}/chk-3-a1"].seen["manifest.json"].data = b""
+    assert "chk-3-a1/manifest.json is damaged" in (await cleaner.run()).problems[0]
+    assert len(await coordinator.storage.list("shared/")) == 3
 
 
 async def test_whatever_fails_while_cleaning_no_commit_names_what_is_gone() -> None:
