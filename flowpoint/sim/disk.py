@@ -176,7 +176,8 @@ class SimDiskFile:
         def effect() -> None:
             self._file.writer = None
 
-        await self._disk.operate("disk.close", self._path, effect)
+        # Also a close that reports an error has closed the file.
+        await self._disk.operate("disk.close", self._path, effect, on_error=effect)
 
     def _require_open(self) -> None:
         if self._closed:
