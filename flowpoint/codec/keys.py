@@ -91,6 +91,17 @@ def from_canonical(data: bytes | memoryview, registry: TypeRegistry | None = Non
     return msgpack.unpackb(data, ext_hook=make, use_list=False, strict_map_key=False, unicode_errors="surrogatepass")
 
 
+def split_canonical(data: bytes, registry: TypeRegistry | None = None) -> list[Any]:
+    """The keys that several canonical forms in a row stand for; none is the beginning of another, so they come apart."""
+
+    def make(code: int, inner: bytes) -> Any:
+        return _make(code, inner, registry)
+
+    unpacker = msgpack.Unpacker(ext_hook=make, use_list=False, strict_map_key=False, unicode_errors="surrogatepass")
+    unpacker.feed(data)
+    return list(unpacker)
+
+
 def hash_key(key: Any) -> int:
     """The 32-bit hash that places a key. Stable for ever, over processes and machines.
 
