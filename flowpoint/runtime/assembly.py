@@ -14,7 +14,7 @@ from typing import Any
 
 from flowpoint.codec.keys import GroupCache
 from flowpoint.codec.values import Codec, TypeRegistry
-from flowpoint.errors import FlowPointError
+from flowpoint.errors import FlowPointError, IncompatibleStateError
 from flowpoint.host.base import Host
 from flowpoint.model import messages
 from flowpoint.model.key_groups import group_range
@@ -108,7 +108,8 @@ class Assembly:
                 elif spec.kind in KEYED_KINDS:
                     part = await self._keyed(spec, subtask)
                     parts.append(part)
-                    operators.append(self._keyed_operator(spec, definition, part.backend, wakeup.set))
+                    operators.append(self._keyed_operator(spec, definition, part.backend))
+                    self._refuse_unclaimed(uid, part.backend)
                 else:
                     operators.append(LoopOperator(uid, spec.kind, _own_copy(definition.function)))
             except FlowPointError as error:
@@ -236,7 +237,9 @@ class Assembly:
         for state in states:
             first, last = max(groups[0], state.groups[0]), min(groups[1], state.groups[1])
             if first <= last:
-                backend.restore(await load(self._around.storage, state.files), (first, last))
+                files = await load(self._around.storage, state.files)
+                for _ in backend.restoring(files, (first, last)):
+                    await asyncio.sleep(0)
         is_same = len(states) == 1 and states[0].groups == groups
         return KeyedPart(
             uid=spec.uid,
@@ -248,6 +251,15 @@ class Assembly:
             must_be_full=bool(states) and not is_same,
         )
 
+    def _refuse_unclaimed(self, uid: str, backend: Backend) -> None:
+        """Restored state that the function no longer declares is never dropped in silence."""
+        unclaimed = backend.unclaimed()
+        if unclaimed and not self._deploy.source.get("allow_non_restored"):
+            raise IncompatibleStateError(
+                f"cannot restore operator '{uid}': the checkpoint holds state {', '.join(map(repr, unclaimed))}, which the "
+                "job no longer declares; declare it again, or pass --allow-non-restored to leave it behind"
+            )
+
     def _writer_for(self, subtask: SubtaskId, groups: tuple[int, int]) -> WriteState:
         async def write(uid: str, frozen: Frozen) -> list[StateFile]:
             self._sequence += 1
@@ -258,7 +270,7 @@ class Assembly:
         return write
 
     def _keyed_operator(
-        self, spec: OperatorSpec, definition: OperatorDef, backend: Backend, wake: Callable[[], None]
+        self, spec: OperatorSpec, definition: OperatorDef, backend: Backend
     ) -> LoopOperator | KeyedProcess:
         assert definition.key is not None
         groups = GroupCache(self._plan.max_parallelism)

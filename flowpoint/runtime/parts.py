@@ -65,7 +65,8 @@ class KeyedPart:
             except BaseException:
                 frozen.failed()
                 raise
-            self.files = (*(() if frozen.full else self.files), *files)
+            kept = () if frozen.full else self.files[: len(self.files) - frozen.replaces]
+            self.files = (*kept, *files)
             frozen.durable()
             return SubtaskState(files=self.files, groups=self.groups, states=states)
 

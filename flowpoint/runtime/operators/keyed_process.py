@@ -45,7 +45,7 @@ class Timers:
 
     def delete_processing(self, timestamp: int) -> None:
         """Take a timer back; nothing happens when there is none."""
-        self._service.delete("processing", timestamp)
+        self._service.delete_processing(timestamp)
 
 
 class ProcessContext:
