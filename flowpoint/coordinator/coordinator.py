@@ -508,6 +508,8 @@ class Coordinator:
             self._emit(
                 Event(EventKind.CHECKPOINT_FAILED, f"checkpoint {record.id} failed: {record.reason}", record.to_data())
             )
+        if not self._life.is_live:
+            return
         if self._failures.failed(record.id, failure):
             error = CheckpointFailed(f"checkpoint {record.id} failed: {record.reason}")
             self._fail_by(error)
@@ -523,7 +525,7 @@ class Coordinator:
         text = f"checkpoint {record.id} completed in {record.duration_ms} ms, {record.bytes:,} bytes"
         self._emit(Event(EventKind.CHECKPOINT_COMPLETED, text, record.to_data()))
         running = self._running
-        if running is None or running.prepared.number != record.attempt:
+        if running is None or running.prepared.number != record.attempt or not self._life.is_live:
             return
         self._spawn(self._retain(running.prepared), "retention")
         if end.trigger is TriggerKind.STOP:
