@@ -23,7 +23,7 @@ from flowpoint.sim.world import InvariantBroken, SimWorld
 
 _COMMIT = re.compile(r"(\d{8,})\.json")
 _DIRECTORY = re.compile(r"chk-(\d+)-a(\d+)")
-_PART = re.compile(r"part-(\d+)-(\d+)-a(\d+)-([^.]+)\..+")
+_PART = re.compile(r"part-(\d+)-(?:\w+-)?(\d+)-a(\d+)-([^.]+)\..+")
 CHECKPOINT_KINDS = frozenset({"checkpoint", "stopped", "finished"})
 
 

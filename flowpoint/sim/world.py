@@ -29,8 +29,9 @@ from flowpoint.errors import InternalError
 from flowpoint.sim.disk import DiskFaults
 from flowpoint.sim.files import FileSystem
 from flowpoint.sim.host import SimHost
-from flowpoint.sim.loop import OWNER, STEP_LIMIT_DEFAULT, Owner, SimLoop, collect_garbage
+from flowpoint.sim.loop import STEP_LIMIT_DEFAULT, SimLoop, collect_garbage
 from flowpoint.sim.network import Network, SimLink
+from flowpoint.sim.tasks import OWNER, Owner
 from flowpoint.sim.trace import Trace
 
 T = TypeVar("T")

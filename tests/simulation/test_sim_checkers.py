@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from flowpoint.sim.checkers import OutputChecker, StorageChecker
+from flowpoint.sim.checkers import OutputChecker, Part, StorageChecker, parse_part
 from flowpoint.sim.world import InvariantBroken, SimWorld
 
 WRITER = object()
@@ -221,6 +221,13 @@ def test_a_breach_ends_the_run(machine, breach, words):
 
     with pytest.raises(InvariantBroken, match=words):
         machine.verdict()
+
+
+def test_part_names_are_read_with_and_without_the_uid_of_the_sink():
+    for name in "part-00000017-003-a7-L1.jsonl", "part-00000017-out-003-a7-L1.jsonl":
+        assert parse_part(name) == Part(checkpoint=17, subtask=3, attempt=7, lineage="L1")
+    for name in ".part-00000017-003-a7-L1.jsonl", ".part-out-003-a7-000002-L1.jsonl", "owner.json":
+        assert parse_part(name) is None
 
 
 def test_a_stale_writer_may_find_a_number_free_that_was_cleaned_away(machine):
