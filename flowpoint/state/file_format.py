@@ -26,7 +26,7 @@ from xxhash import xxh3_64_intdigest
 
 from flowpoint.codec.values import Codec
 from flowpoint.errors import BadRecordError, IncompatibleStateError, SnapshotError
-from flowpoint.state.spec import KINDS, TOMBSTONE
+from flowpoint.state.spec import KINDS, TOMBSTONE, has_tombstone
 
 FORMAT: Final = 1
 _MAGIC: Final = b"FLOWSTAT"
@@ -37,8 +37,8 @@ _TRAILER: Final = struct.Struct(">QQ8s")
 ReadRange: TypeAlias = Callable[[int, int], bytes]
 """(offset, size) -> these bytes of a file."""
 
-Entries: TypeAlias = Sequence[tuple[int, Sequence[tuple[Any, Any]]]]
-"""Entries (key, value or TOMBSTONE) by key group, in group order."""
+Entries: TypeAlias = Sequence[tuple[int, list[Any], list[Any]]]
+"""(key group, keys, their values or TOMBSTONE), in group order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +89,17 @@ class FileBuilder:
         keys: list[Any] = []
         values: list[Any] = []
         dead: list[Any] = []
-        for group, items in entries:
-            before_live, before_dead = len(keys), len(dead)
-            dead += [key for key, value in items if value is TOMBSTONE]
-            alive = items if len(dead) == before_dead else [item for item in items if item[1] is not TOMBSTONE]
-            keys += [key for key, _ in alive]
-            values += [value for _, value in alive]
-            _count(live_groups, group, len(keys) - before_live)
-            _count(dead_groups, group, len(dead) - before_dead)
+        for group, group_keys, group_values in entries:
+            if has_tombstone(group_values):
+                pairs = list(zip(group_keys, group_values, strict=True))
+                gone = [key for key, value in pairs if value is TOMBSTONE]
+                group_keys = [key for key, value in pairs if value is not TOMBSTONE]
+                group_values = [value for value in group_values if value is not TOMBSTONE]
+                dead += gone
+                _count(dead_groups, group, len(gone))
+            keys += group_keys
+            values += group_values
+            _count(live_groups, group, len(group_keys))
         encoded = self._codec.encode_column
         body: bytes = msgpack.packb([live_groups, encoded(keys), encoded(values), dead_groups, encoded(dead)])
         number, _ = self._states.setdefault(state, (len(self._states), kind))

@@ -13,16 +13,17 @@ Every entry is written once, the newest one of its key.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from flowpoint.codec.keys import groups_of
 from flowpoint.errors import BadRecordError
 from flowpoint.state.chain import SMALL_BYTES_MAX, ChainFile
 from flowpoint.state.file_format import FileBuilder, FileReader
-from flowpoint.state.spec import TOMBSTONE
-from flowpoint.state.tables import AnyTable, LayeredMapTable, newest_entries
+from flowpoint.state.spec import TOMBSTONE, has_tombstone
+from flowpoint.state.tables import AnyTable, LayeredMapTable, sources_of
 
 if TYPE_CHECKING:
     from flowpoint.state.layers import LayeredBackend
@@ -33,7 +34,8 @@ _BLOCK_ENTRIES_MAX: Final = 2048
 _BUCKET_SLICE: Final = 4096
 _STORED_SLICE: Final = 1024
 
-Buckets = dict[int, list[tuple[Any, Any]]]
+Buckets: TypeAlias = dict[int, list[tuple[list[Any], Callable[[Any], Any]]]]
+"""Key group -> keys, and the function from such a key to its value; one pair per source."""
 
 
 class FrozenState:
@@ -138,38 +140,37 @@ class FrozenState:
         layers = [layer for segment in segments for other, layer in segment.parts if other is table]
         if absorbed is not None:
             layers.insert(0, absorbed)
-        entries = newest_entries(table, layers)
-        if self.full:
-            entries = _alive(entries, table, layers)
         buckets: Buckets = {}
-        yield from self._fill(buckets, entries, is_map=isinstance(table, LayeredMapTable))
+        for (keys, value_of), hiding in sources_of(table, layers, with_base=self.full):
+            while part := list(islice(keys, _BUCKET_SLICE)):
+                if hiding:
+                    part = [key for key in part if not any(table.holds(layer, key) for layer in hiding)]
+                self._fill(buckets, part, value_of, is_map=isinstance(table, LayeredMapTable))
+                yield b""
         yield from self._blocks(builder, name, table, buckets)
         if self.full:
             yield from self._stored_blocks(builder, name, table, layers)
 
-    def _fill(self, buckets: Buckets, entries: Iterator[tuple[Any, Any]], *, is_map: bool) -> Iterator[bytes]:
-        while part := list(islice(entries, _BUCKET_SLICE)):
-            keys = [key[0] for key, _ in part] if is_map else [key for key, _ in part]
-            for group, entry in zip(groups_of(keys, self._backend.max_parallelism), part, strict=True):
-                bucket = buckets.get(group)
-                if bucket is None:
-                    buckets[group] = [entry]
-                else:
-                    bucket.append(entry)
-            yield b""
+    def _fill(self, buckets: Buckets, keys: list[Any], value_of: Callable[[Any], Any], *, is_map: bool) -> None:
+        """Sort keys into buckets by their group."""
+        hashed = [pair[0] for pair in keys] if is_map else keys
+        by_group: defaultdict[int, list[Any]] = defaultdict(list)
+        for group, key in zip(groups_of(hashed, self._backend.max_parallelism), keys, strict=True):
+            by_group[group].append(key)
+        for group, found in by_group.items():
+            buckets.setdefault(group, []).append((found, value_of))
 
     def _blocks(self, builder: FileBuilder, name: str, table: AnyTable, buckets: Buckets) -> Iterator[bytes]:
         """Blocks of about `_BLOCK_BYTES`; the size of the last one tells how many entries go into the next."""
-        block: list[tuple[int, list[tuple[Any, Any]]]] = []
+        block: list[tuple[int, list[Any], list[Any]]] = []
         room = limit = _BLOCK_ENTRIES_MAX // 2
-        for group in sorted(buckets):
-            bucket = buckets.pop(group)
+        for group, keys, value_of in _in_order(buckets):
             start = 0
-            while start < len(bucket):
-                part = bucket[start : start + room]
+            while start < len(keys):
+                part = keys[start : start + room]
                 start += len(part)
                 room -= len(part)
-                block.append((group, part))
+                block.append((group, *self._part(part, value_of)))
                 if room == 0:
                     data = builder.block(name, table.spec.kind, block)
                     yield data
@@ -178,24 +179,31 @@ class FrozenState:
         if block:
             yield builder.block(name, table.spec.kind, block)
 
+    def _part(self, keys: list[Any], value_of: Callable[[Any], Any]) -> tuple[list[Any], list[Any]]:
+        values = list(map(value_of, keys))
+        if self.full and has_tombstone(values):
+            # Below a base there is nothing that a deletion could hide.
+            keys = [key for key, value in zip(keys, values, strict=True) if value is not TOMBSTONE]
+            values = [value for value in values if value is not TOMBSTONE]
+        return keys, values
+
     def _stored_blocks(
         self, builder: FileBuilder, name: str, table: AnyTable, layers: Sequence[Any]
     ) -> Iterator[bytes]:
-        """What the base does not keep in memory. It comes in key-group order, so it needs no buckets."""
+        """What the base does not keep in memory. It comes in key-group order."""
         stored = table.base.stored()
         while part := list(islice(stored, _STORED_SLICE)):
+            values: dict[Any, Any] = {}
             buckets: Buckets = {}
             for group, key, value in part:
                 if not any(table.holds(layer, key) for layer in layers):
-                    buckets.setdefault(group, []).append((key, value))
+                    values[key] = value
+                    buckets.setdefault(group, [([], values.__getitem__)])[0][0].append(key)
             yield from self._blocks(builder, name, table, buckets)
 
 
-def _alive(entries: Iterator[tuple[Any, Any]], table: AnyTable, layers: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    """For a base: live entries of the layers, then those in memory below that no layer hides."""
-    for key, value in entries:
-        if value is not TOMBSTONE:
-            yield key, value
-    for key, value in table.base.in_memory():
-        if value is not TOMBSTONE and not any(table.holds(layer, key) for layer in layers):
-            yield key, value
+def _in_order(buckets: Buckets) -> Iterator[tuple[int, list[Any], Callable[[Any], Any]]]:
+    """(key group, keys, how to get their values), by group; buckets are let go of on the way."""
+    for group in sorted(buckets):
+        for keys, value_of in buckets.pop(group):
+            yield group, keys, value_of

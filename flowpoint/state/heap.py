@@ -11,7 +11,8 @@ from typing import Any
 from flowpoint.codec.values import Codec
 from flowpoint.model.settings import StateSettings
 from flowpoint.state.layers import LayeredBackend
-from flowpoint.state.spec import ABSENT, TOMBSTONE
+from flowpoint.state.spec import ABSENT, TOMBSTONE, has_tombstone
+from flowpoint.state.tables import Source, nested_source
 
 
 class HeapBackend(LayeredBackend):
@@ -65,12 +66,13 @@ class HeapBase:
     def absorb(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
         """See `tables.Base`."""
         self._entries.update(zip(keys, values, strict=True))
-        for key in [key for key, value in zip(keys, values, strict=True) if value is TOMBSTONE]:
-            del self._entries[key]
+        if has_tombstone(values):
+            for key in [key for key, value in zip(keys, values, strict=True) if value is TOMBSTONE]:
+                del self._entries[key]
 
-    def in_memory(self) -> Iterator[tuple[Any, Any]]:
+    def in_memory(self) -> Source:
         """See `tables.Base`."""
-        return iter(self._entries.items())
+        return iter(self._entries), self._entries.__getitem__
 
     def stored(self) -> Iterator[tuple[int, Any, Any]]:
         """Everything is in memory."""
@@ -106,9 +108,9 @@ class HeapMapBase:
                 if not self._maps[key]:
                     del self._maps[key]
 
-    def in_memory(self) -> Iterator[tuple[Any, Any]]:
+    def in_memory(self) -> Source:
         """See `tables.Base`."""
-        return (((key, map_key), value) for key, inner in self._maps.items() for map_key, value in inner.items())
+        return nested_source(self._maps)
 
     def stored(self) -> Iterator[tuple[int, Any, Any]]:
         """Everything is in memory."""

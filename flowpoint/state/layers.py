@@ -241,6 +241,6 @@ class LayeredBackend:
 
 def _slices(segment: Segment) -> Iterator[tuple[Base, list[Any], list[Any]]]:
     for table, layer in segment.parts:
-        entries = table.entries(layer)
-        while part := list(islice(entries, MERGE_ENTRIES)):
-            yield table.base, [key for key, _ in part], [value for _, value in part]
+        keys, value_of = table.source(layer)
+        while part := list(islice(keys, MERGE_ENTRIES)):
+            yield table.base, part, list(map(value_of, part))

@@ -32,8 +32,8 @@ from flowpoint.codec.values import Codec, is_immutable
 from flowpoint.model.settings import StateSettings
 from flowpoint.state.database import Database
 from flowpoint.state.layers import LayeredBackend
-from flowpoint.state.spec import ABSENT, TOMBSTONE
-from flowpoint.state.tables import Weight
+from flowpoint.state.spec import ABSENT, TOMBSTONE, has_tombstone
+from flowpoint.state.tables import Source, Weight
 
 EVICT_ENTRIES: Final = 1000
 _SAMPLES: Final = 4
@@ -137,9 +137,9 @@ class RocksBase:
             self._young[key] = value
         return value
 
-    def in_memory(self) -> Iterator[tuple[Any, Any]]:
+    def in_memory(self) -> Source:
         """See `tables.Base`."""
-        return iter(self._resident.items())
+        return iter(self._resident), self._resident.__getitem__
 
     def stored(self) -> Iterator[tuple[int, Any, Any]]:
         """See `tables.Base`."""
@@ -182,7 +182,7 @@ class RocksBase:
                 # What changed lately goes to the end, so that it is written last.
                 self._resident.pop(key, None)
         self._resident.update(zip(keys, values, strict=True))
-        if not self._has_stored:
+        if not self._has_stored and has_tombstone(values):
             for key in [key for key, value in zip(keys, values, strict=True) if value is TOMBSTONE]:
                 del self._resident[key]
         self._weight.sample(islice(zip(keys, values, strict=True), _SAMPLES))

@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from flowpoint.codec.keys import canonical
 from flowpoint.codec.values import IMMUTABLE, SCALARS, Codec, is_immutable
@@ -25,6 +25,10 @@ from flowpoint.state.spec import ABSENT, TOMBSTONE, StateSpec
 
 _ENTRY_OVERHEAD: Final = 160
 _SAMPLE_EVERY: Final = 64
+
+
+Source: TypeAlias = tuple[Iterator[Any], Callable[[Any], Any]]
+"""All keys of a layer, and the function from such a key to its value: no object is made per entry."""
 
 
 class Base(Protocol):
@@ -39,7 +43,7 @@ class Base(Protocol):
     def absorb(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
         """Take entries in; they are newer than what is there. A value may be TOMBSTONE."""
 
-    def in_memory(self) -> Iterator[tuple[Any, Any]]:
+    def in_memory(self) -> Source:
         """Entries in memory (TOMBSTONE: it hides a stored one). Not to be mixed with `absorb`."""
 
     def stored(self) -> Iterator[tuple[int, Any, Any]]:
@@ -164,9 +168,9 @@ class LayeredTable:
         return len(layer)
 
     @staticmethod
-    def entries(layer: dict[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    def source(layer: dict[Any, Any]) -> Source:
         """All entries of a layer."""
-        return iter(layer.items())
+        return iter(layer), layer.__getitem__
 
     @staticmethod
     def holds(layer: dict[Any, Any], key: Any) -> bool:
@@ -281,9 +285,9 @@ class LayeredMapTable:
         return sum(map(len, layer.values()))
 
     @staticmethod
-    def entries(layer: dict[Any, dict[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+    def source(layer: dict[Any, dict[Any, Any]]) -> Source:
         """All entries of a layer."""
-        return (((key, map_key), value) for key, inner in layer.items() for map_key, value in inner.items())
+        return nested_source(layer)
 
     @staticmethod
     def holds(layer: dict[Any, dict[Any, Any]], pair: tuple[Any, Any]) -> bool:
@@ -295,26 +299,29 @@ class LayeredMapTable:
 AnyTable = LayeredTable | LayeredMapTable
 
 
-def newest_entries(table: AnyTable, layers: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    """Every entry of these layers (oldest first) that no newer one of them hides, deletions included."""
-    if len(layers) == 1:
-        yield from table.entries(layers[0])
-        return
+def nested_source(layer: dict[Any, dict[Any, Any]]) -> Source:
+    """The entries of a dict of dicts, by pairs of keys."""
+    return (
+        ((key, map_key) for key, inner in layer.items() for map_key in inner),
+        lambda pair: layer[pair[0]][pair[1]],
+    )
+
+
+def sources_of(table: AnyTable, layers: Sequence[Any], *, with_base: bool) -> Iterator[tuple[Source, list[Any]]]:
+    """Where the entries of a table in memory are: each source with the layers that hide entries of it."""
+    if with_base:
+        yield table.base.in_memory(), list(layers)
     for position, layer in enumerate(layers):
-        newer = layers[position + 1 :]
-        for key, value in table.entries(layer):
-            if not any(table.holds(other, key) for other in newer):
-                yield key, value
+        yield table.source(layer), list(layers[position + 1 :])
 
 
 def live_entries(table: AnyTable, layers: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
     """Every live entry of a table whose layers above its base are these (oldest first)."""
-    for key, value in newest_entries(table, layers):
-        if value is not TOMBSTONE:
-            yield key, value
-    for key, value in table.base.in_memory():
-        if value is not TOMBSTONE and not any(table.holds(layer, key) for layer in layers):
-            yield key, value
+    for (keys, value_of), hiding in sources_of(table, layers, with_base=True):
+        for key in keys:
+            value = value_of(key)
+            if value is not TOMBSTONE and not any(table.holds(layer, key) for layer in hiding):
+                yield key, value
     for _, key, value in table.base.stored():
         if not any(table.holds(layer, key) for layer in layers):
             yield key, value
