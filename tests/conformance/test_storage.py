@@ -173,3 +173,14 @@ async def test_a_name_that_could_lead_elsewhere_is_refused(storage: Storage, nam
         await storage.put_if_absent(name, [b"x"])
     with pytest.raises(InternalError):
         await storage.get(name)
+
+
+@pytest.mark.parametrize("name", ["", "/", "..", "../", "a/../", "/a/", "a//"])
+async def test_nothing_outside_and_not_the_storage_itself_is_deleted_or_listed(storage: Storage, name: str) -> None:
+    await storage.put_if_absent("a.json", [b"x"])
+    with pytest.raises(InternalError):
+        await storage.delete("a.json", name)
+    if "/" in name:
+        with pytest.raises(InternalError):
+            await storage.list(name)
+    assert await storage.list("") == ["a.json"]
