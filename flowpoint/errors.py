@@ -13,7 +13,10 @@
     │ └ ForeignOutputError       the output folder belongs to another lineage
     ├ SnapshotError              a snapshot is damaged or incomplete
     ├ TransientError             failover may mend it: links, workers, disks
-    │ ├ LinkLost, WorkerLost, StorageError, CheckpointFailed
+    │ ├ LinkLost, WorkerLost, CheckpointFailed
+    │ └ StorageError             storage refused an operation
+    │   ├ StorageFull            no space left: waiting may mend it
+    │   └ OutcomeUnknown         a write that may or may not have happened: the attempt ends, sinks abort nothing
     └ Fenced                     this process belongs to an older attempt and must end
     InternalError                a bug in FlowPoint itself (not a FlowPointError)
 
@@ -98,6 +101,17 @@ class StorageError(TransientError):
     """Storage refused an operation: disk full, no permission, I/O error."""
 
 
+class StorageFull(StorageError):
+    """The storage has no space left; what was being written is not there."""
+
+
+class OutcomeUnknown(StorageError):
+    """A write that may or may not have happened, and reading back cannot tell.
+
+    The attempt ends, and no sink is aborted because of it: the commit may stand (design 5a, rule 5).
+    """
+
+
 class CheckpointFailed(TransientError):
     """A checkpoint could not be completed; carries the reason in its message."""
 
@@ -108,3 +122,7 @@ class Fenced(FlowPointError):
 
 class InternalError(Exception):
     """A bug in FlowPoint. Please report it together with the message."""
+
+
+FINAL_ERRORS = (BadRecordError, ForeignOutputError, IncompatibleStateError, LostInputError, PlanError)
+"""A new attempt meets the same data, state and files again: these end the job instead of looping (rule 18)."""

@@ -52,7 +52,7 @@ class DiskFile(Protocol):
     """A file open for sequential writing."""
 
     async def write(self, data: bytes) -> None:
-        """Append. Raises OSError (ENOSPC, EIO)."""
+        """Append all of `data` or, when it raises OSError (ENOSPC, EIO), nothing: the same write may be tried again."""
 
     async def sync(self) -> None:
         """Make all that was written durable. After a failed sync the file counts as lost (rule 23)."""
@@ -71,12 +71,15 @@ class FileStat:
 
 
 class Disk(Protocol):
-    """The local file system. Paths are absolute strings. New folders are 0700, new files 0600 (data a person reads: 0644)."""
+    """The local file system. Paths are absolute strings.
+
+    New folders are 0700 and new files 0600. What a person is meant to read (`private=False`) gets the user's umask.
+    """
 
     async def read(self, path: str, offset: int = 0, size: int = -1) -> bytes:
         """Bytes from `offset`, at most `size` (-1: all). FileNotFoundError when missing."""
 
-    async def create(self, path: str) -> DiskFile:
+    async def create(self, path: str, *, private: bool = True) -> DiskFile:
         """A new, empty file. FileExistsError when there is one."""
 
     async def link(self, source: str, target: str) -> None:
@@ -97,7 +100,7 @@ class Disk(Protocol):
     async def stat(self, path: str) -> FileStat | None:
         """Facts about a path, or None when nothing is there."""
 
-    async def make_dirs(self, path: str) -> None:
+    async def make_dirs(self, path: str, *, private: bool = True) -> None:
         """Make a folder and its parents (durable: parents are synced)."""
 
     async def sync_dir(self, path: str) -> None:

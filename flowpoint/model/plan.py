@@ -42,7 +42,7 @@ class SubtaskId(NamedTuple):
     """One parallel instance of a task: (index of the task in the plan, index of the instance)."""
 
     task: int
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from flowpoint.codec.keys import GroupCache
 from flowpoint.codec.values import Codec, TypeRegistry
-from flowpoint.errors import FlowPointError
+from flowpoint.errors import FlowPointError, IncompatibleStateError
 from flowpoint.host.base import Host
 from flowpoint.model import messages
 from flowpoint.model.key_groups import group_range
@@ -26,14 +26,14 @@ from flowpoint.runtime.contracts import ConnectorContext, OperatorDef, Split
 from flowpoint.runtime.inputs import InputGate
 from flowpoint.runtime.operators.keyed_process import KeyedProcess
 from flowpoint.runtime.outputs import EdgeOutput, Outputs, Routes
-from flowpoint.runtime.parts import KeyedPart, Part, SinkPart
+from flowpoint.runtime.parts import KeyedPart, Part, SinkPart, WriteState
 from flowpoint.runtime.pipeline import Pipeline
 from flowpoint.runtime.source_subtask import SourcePart, SourceSubtask, SplitState
 from flowpoint.runtime.subtask import Counters, ProcessingSubtask, Report, Subtask, SubtaskParts
-from flowpoint.snapshot.names import state_file_name
+from flowpoint.snapshot import names
 from flowpoint.snapshot.reader import load
 from flowpoint.snapshot.storage import Storage
-from flowpoint.snapshot.writer import write_state
+from flowpoint.snapshot.writer import BASE, DELTA, write_state
 from flowpoint.state.backend import Backend, Frozen
 from flowpoint.state.kinds import KeyCell, bind
 from flowpoint.state.open import open_backend
@@ -59,12 +59,14 @@ class HostClock:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What assembling needs besides the `Deploy` message."""
+    """What assembling needs besides the `Deploy` message. `admit` lets links of other workers in, once all channels
+    are declared."""
 
     host: Host
     worker: int
     storage: Storage
     exchange: Exchange
+    admit: Callable[[], None]
     functions: Mapping[str, OperatorDef]
     report: Report
     log: Callable[[str], None]
@@ -106,7 +108,8 @@ class Assembly:
                 elif spec.kind in KEYED_KINDS:
                     part = await self._keyed(spec, subtask)
                     parts.append(part)
-                    operators.append(self._keyed_operator(spec, definition, part.backend, wakeup.set))
+                    operators.append(self._keyed_operator(spec, definition, part.backend))
+                    self._refuse_unclaimed(uid, part.backend)
                 else:
                     operators.append(LoopOperator(uid, spec.kind, _own_copy(definition.function)))
             except FlowPointError as error:
@@ -135,7 +138,9 @@ class Assembly:
 
     def _gate(self, subtask: SubtaskId, wake: Callable[[], None]) -> InputGate:
         inboxes = [
-            self._around.exchange.inbox(edge.index, source, subtask.index, self._worker_of[SubtaskId(edge.source, source)])
+            self._around.exchange.inbox(
+                edge.index, source, subtask.index, self._worker_of[SubtaskId(edge.source, source)]
+            )
             for edge in self._plan.inputs(subtask.task)
             for source in self._sources_of(edge, subtask.index)
         ]
@@ -189,6 +194,7 @@ class Assembly:
             uid=spec.uid,
             subtask=index,
             parallelism=spec.parallelism,
+            job=self._deploy.job,
             lineage=self._deploy.lineage,
             attempt=self._deploy.attempt,
             disk=self._around.host.disk,
@@ -223,34 +229,48 @@ class Assembly:
 
     async def _keyed(self, spec: OperatorSpec, subtask: SubtaskId) -> KeyedPart:
         groups = group_range(subtask.index, spec.parallelism, self._plan.max_parallelism)
-        work_dir = f"{self._deploy.work_dir}/a{self._deploy.attempt}-w{self._around.worker}/{subtask.task}-{subtask.index}"
+        work_dir = (
+            f"{self._deploy.work_dir}/a{self._deploy.attempt}-w{self._around.worker}/{subtask.task}-{subtask.index}"
+        )
         backend = open_backend(self._settings.state, self._codec, self._plan.max_parallelism, work_dir, spec.uid)
         states = [state for state in self._restored(spec.uid, subtask.index) if state.files]
         for state in states:
             first, last = max(groups[0], state.groups[0]), min(groups[1], state.groups[1])
             if first <= last:
-                backend.restore(await load(self._around.storage, state.files), (first, last))
+                files = await load(self._around.storage, state.files)
+                for _ in backend.restoring(files, (first, last)):
+                    await asyncio.sleep(0)
         is_same = len(states) == 1 and states[0].groups == groups
         return KeyedPart(
             uid=spec.uid,
             backend=backend,
             groups=groups,
-            write_state=self._writer_for(subtask),
+            write_state=self._writer_for(subtask, groups),
             incremental=self._settings.checkpoint.incremental,
             files=states[0].files if is_same else (),
             must_be_full=bool(states) and not is_same,
         )
 
-    def _writer_for(self, subtask: SubtaskId) -> Callable[[str, Frozen], Any]:
-        async def write(uid: str, frozen: Frozen) -> StateFile | None:
+    def _refuse_unclaimed(self, uid: str, backend: Backend) -> None:
+        """Restored state that the function no longer declares is never dropped in silence."""
+        unclaimed = backend.unclaimed()
+        if unclaimed and not self._deploy.source.get("allow_non_restored"):
+            raise IncompatibleStateError(
+                f"cannot restore operator '{uid}': the checkpoint holds state {', '.join(map(repr, unclaimed))}, which the "
+                "job no longer declares; declare it again, or pass --allow-non-restored to leave it behind"
+            )
+
+    def _writer_for(self, subtask: SubtaskId, groups: tuple[int, int]) -> WriteState:
+        async def write(uid: str, frozen: Frozen) -> list[StateFile]:
             self._sequence += 1
-            name = state_file_name(uid, subtask.index, self._deploy.attempt, self._sequence, full=frozen.full)
-            return await write_state(self._around.storage, frozen, name)
+            kind = BASE if frozen.full else DELTA
+            name = names.state_file(uid, subtask.index, self._deploy.attempt, self._sequence, kind)
+            return await write_state(self._around.storage, frozen, name, groups=groups, on_full=self._around.log)
 
         return write
 
     def _keyed_operator(
-        self, spec: OperatorSpec, definition: OperatorDef, backend: Backend, wake: Callable[[], None]
+        self, spec: OperatorSpec, definition: OperatorDef, backend: Backend
     ) -> LoopOperator | KeyedProcess:
         assert definition.key is not None
         groups = GroupCache(self._plan.max_parallelism)
@@ -276,11 +296,14 @@ class Assembly:
 
 def _own_copy(function: Any) -> Any:
     """One copy of a user's function object per subtask (rule 21); plain functions hold no state of their own."""
-    if function is None or isinstance(function, type) or not hasattr(function, "__dict__") or hasattr(function, "__code__"):
+    if (
+        function is None
+        or isinstance(function, type)
+        or not hasattr(function, "__dict__")
+        or hasattr(function, "__code__")
+    ):
         return function
     try:
         return copy.deepcopy(function)
     except Exception:  # an object that refuses a deep copy is shared in depth, never in its own attributes
         return copy.copy(function)
-
-

@@ -9,31 +9,12 @@ from __future__ import annotations
 import asyncio
 import traceback
 
-from flowpoint.errors import (
-    BadRecordError,
-    FlowPointError,
-    ForeignOutputError,
-    IncompatibleStateError,
-    LostInputError,
-    PlanError,
-    SnapshotError,
-    UserCodeError,
-)
+from flowpoint.errors import FINAL_ERRORS, FlowPointError, UserCodeError
 from flowpoint.model import messages
 from flowpoint.model.plan import JobPlan
 from flowpoint.runtime.assembly import Assembly, Surroundings
 from flowpoint.runtime.source_subtask import SourceSubtask
 from flowpoint.runtime.subtask import Subtask
-
-# A new attempt meets the same data, state and files again: these end the job instead of looping (rule 18).
-FINAL_ERRORS = (
-    BadRecordError,
-    ForeignOutputError,
-    IncompatibleStateError,
-    LostInputError,
-    PlanError,
-    SnapshotError,
-)
 
 
 class Attempt:
@@ -58,6 +39,7 @@ class Attempt:
     async def _build_and_run(self) -> None:
         try:
             self._subtasks = await Assembly(self._deploy, self._around).build()
+            self._around.admit()
             await self._around.exchange.connect()
         except Exception as error:
             self._report_failure(None, error)

@@ -166,9 +166,10 @@ def _put_keyed(source: _Source, i: int, op: LoopOperator) -> None:
     source.head += [f"dirty{i} = table{i}.dirty", f"get{i} = dirty{i}.get", f"load{i} = table{i}.load"]
     state = _Step(op.uid, op.kind.value, "state", record)
     function = _Step(op.uid, op.kind.value, "function", record)
+    added = record if op.function is None else f"f{i}({record})"
     first, more = {
         OperatorKind.COUNT: ("1", f"s{i} + 1"),
-        OperatorKind.SUM: (f"f{i}({record})", f"s{i} + f{i}({record})"),
+        OperatorKind.SUM: (added, f"s{i} + {added}"),
         OperatorKind.REDUCE: (record, f"f{i}(s{i}, {record})"),
     }[op.kind]
     source.put(f"k{i} = key{i}({record})", _Step(op.key_name or op.uid, "key_by", "key", record))

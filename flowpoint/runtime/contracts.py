@@ -52,7 +52,7 @@ class ConnectorContext:
 
     `restored_checkpoint` is the checkpoint this attempt started from (0: none). `take_output` is the shell's
     `--take-output`, `skip_lost_input` its `--skip-lost-input`. `metrics` is a dict of counters shown by `status`.
-    `log(text)` writes a line to the job's log.
+    `log(text)` writes a line to the job's log. `job` is the job's name, for messages.
     """
 
     uid: str
@@ -67,6 +67,7 @@ class ConnectorContext:
     skip_lost_input: bool = False
     metrics: dict[str, int] = field(default_factory=dict)
     log: Callable[[str], None] = print
+    job: str = ""
 
 
 class SourceReader(Protocol):

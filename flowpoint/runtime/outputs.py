@@ -13,28 +13,28 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flowpoint.codec.keys import GroupCache
+from flowpoint.codec.keys import group_of
 from flowpoint.model.elements import Event
 from flowpoint.model.key_groups import owner_of
 from flowpoint.model.plan import Partition
 from flowpoint.runtime.chain import HashEmit, Loop
 from flowpoint.transport.inbox import Outlet
 
+TARGETS_MAX = 200_000
+
 
 class Routes:
-    """key -> index of the target subtask, through the bounded cache of key groups."""
+    """key -> index of the target subtask. The cache is bounded; it may exist only because equal keys have equal groups."""
 
-    def __init__(self, parallelism: int, max_parallelism: int, size_max: int = 1_000_000) -> None:
-        self._groups = GroupCache(max_parallelism)
+    def __init__(self, parallelism: int, max_parallelism: int) -> None:
         self._parallelism = parallelism
         self._max_parallelism = max_parallelism
-        self._size_max = size_max
         self.targets: dict[Any, int] = {}
 
     def miss(self, key: Any) -> int:
         """The target of a key that is not in `targets` yet. Raises BadRecordError for a key of no good type."""
-        target = owner_of(self._groups.group_of(key), self._parallelism, self._max_parallelism)
-        if len(self.targets) >= self._size_max:
+        target = owner_of(group_of(key, self._max_parallelism), self._parallelism, self._max_parallelism)
+        if len(self.targets) >= TARGETS_MAX:
             self.targets.clear()
         self.targets[key] = target
         return target

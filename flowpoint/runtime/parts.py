@@ -31,7 +31,7 @@ class Part(Protocol):
         """Freeze what belongs before the barrier; returns the step that makes it durable."""
 
 
-WriteState = Callable[[str, Frozen], Coroutine[Any, Any, StateFile | None]]
+WriteState = Callable[[str, Frozen], Coroutine[Any, Any, list[StateFile]]]
 
 
 @dataclass(slots=True)
@@ -61,14 +61,12 @@ class KeyedPart:
 
         async def write() -> SubtaskState:
             try:
-                file = await self.write_state(self.uid, frozen)
+                files = await self.write_state(self.uid, frozen)
             except BaseException:
                 frozen.failed()
                 raise
-            if frozen.full:
-                self.files = ()
-            if file is not None:
-                self.files += (file,)
+            kept = () if frozen.full else self.files[: len(self.files) - frozen.replaces]
+            self.files = (*kept, *files)
             frozen.durable()
             return SubtaskState(files=self.files, groups=self.groups, states=states)
 
@@ -93,6 +91,8 @@ async def finish(step: Coroutine[Any, Any, T]) -> T:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait([task])
+        # Whether it came about does not matter any more: whoever cancelled does the step again from durable state.
+        task.exception()
         raise
 
 

@@ -124,7 +124,7 @@ class Subtask:
         start = 0
         while start < count:
             size = self._slice
-            part = values if size >= count else values[start : start + size]
+            part = values if start == 0 and size >= count else values[start : start + size]
             start += size
             begun = self._now()
             await self._deliver(self._pipeline.run(part))

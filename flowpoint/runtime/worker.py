@@ -20,7 +20,7 @@ from flowpoint.runtime.attempt import Attempt, describe_failure
 from flowpoint.runtime.contracts import OperatorDef
 from flowpoint.snapshot.storage import FolderStorage
 from flowpoint.transport.control import decode_message, encode_message
-from flowpoint.transport.exchange import Exchange, PendingLinks
+from flowpoint.transport.exchange import Exchange, Reception
 
 Load = Callable[[messages.Deploy], Mapping[str, OperatorDef]]
 STATS_SECONDS = 1.0
@@ -50,11 +50,13 @@ class _Worker:
         self._attempt: Attempt | None = None
         self._running: asyncio.Task[None] | None = None
         self._link: Link | None = None
-        self._pending = PendingLinks()
+        self._reception = Reception()
 
     async def run(self, coordinator_address: str, heartbeat_interval: float) -> None:
         host = self._host
-        listener = await host.listen(host.socket_address(f"w{self._index}-{self._incarnation}"), self._pending.accept)
+        listener = await host.listen(
+            host.socket_address(f"w{self._index}-{self._incarnation}"), self._reception.on_link
+        )
         self._link = await host.connect(coordinator_address)
         self._link.start(self._on_frame, lambda _: self._mailbox.put_nowait(None))
         beat = encode_message(messages.Heartbeat(self._index, self._incarnation))
@@ -120,8 +122,9 @@ class _Worker:
         around = Surroundings(
             host=self._host,
             worker=self._index,
-            storage=FolderStorage(self._host, message.storage),
+            storage=FolderStorage(self._host.disk, self._host.new_id, message.storage),
             exchange=exchange,
+            admit=lambda: self._reception.begin(exchange),
             functions=functions,
             report=self._send,
             log=self._log,
@@ -137,7 +140,6 @@ class _Worker:
             self._send(describe_failure(LinkLost(reason), message.attempt, self._index, []))
 
         exchange = Exchange(self._host, message.attempt, self._index, Codec(TypeRegistry(types)), peers, on_lost)
-        self._pending.deployed(exchange)
         return exchange
 
     async def _release(self) -> None:
@@ -145,16 +147,14 @@ class _Worker:
         if self._running is None:
             return
         running, self._running, self._attempt = self._running, None, None
+        self._reception.end()
         running.cancel()
         await asyncio.wait([running])
         if not running.cancelled() and (error := running.exception()) is not None:
             raise error
-        self._pending.released()
 
     async def _report_stats(self) -> None:
         while True:
             await asyncio.sleep(STATS_SECONDS)
             if self._attempt is not None:
                 self._send(messages.Stats(self._attempt.number, self._index, self._attempt.counters()))
-
-

@@ -26,31 +26,46 @@ class ProcessFunction(Protocol):
     def on_timer(self, timestamp: int, ctx: ProcessContext) -> Iterable[Any] | None: ...
 
 
+class Timers:
+    """Asks for calls of `on_timer` with the current key. Times are epoch ms; a key's timer of one time fires once."""
+
+    __slots__ = ("_clock_ms", "_service")
+
+    def __init__(self, service: TimerService, clock_ms: Callable[[], int]) -> None:
+        self._service = service
+        self._clock_ms = clock_ms
+
+    def now(self) -> int:
+        """Processing time, epoch ms. Use this instead of `time.time()`: it is virtual in a simulation."""
+        return self._clock_ms()
+
+    def processing(self, timestamp: int) -> None:
+        """Fire when processing time reaches `timestamp`; at once when it has."""
+        self._service.processing(timestamp)
+
+    def delete_processing(self, timestamp: int) -> None:
+        """Take a timer back; nothing happens when there is none."""
+        self._service.delete_processing(timestamp)
+
+
 class ProcessContext:
     """What a function knows about the record or timer it is called for. Valid during the call only.
 
     key: the current key. timestamp: of the record, or of the timer (epoch ms; None when the stream has none).
-    watermark: the operator's current watermark (epoch ms; None before the first one).
-    timers: `timers.event(ts)` and `timers.processing(ts)` ask for a call of `on_timer` (epoch ms, once per key and ts).
+    timers: see `Timers`.
     """
 
-    __slots__ = ("_cell", "_clock_ms", "timers", "timestamp", "watermark")
+    __slots__ = ("_cell", "timers", "timestamp")
 
-    def __init__(self, cell: KeyCell, timers: TimerService, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, cell: KeyCell, timers: Timers) -> None:
         self._cell = cell
-        self._clock_ms = clock_ms
         self.timers = timers
         self.timestamp: int | None = None
-        self.watermark: int | None = None
 
     @property
     def key(self) -> Any:
         """The current key."""
         return self._cell.key
-
-    def now_ms(self) -> int:
-        """Processing time, epoch ms. Use this instead of `time.time()`: it is virtual in a simulation."""
-        return self._clock_ms()
 
 
 class KeyedProcess:
@@ -74,8 +89,7 @@ class KeyedProcess:
         self._key_name = key_name
         self._cell = cell
         self._groups = groups
-        self._clock_ms = clock_ms
-        self._context = ProcessContext(cell, timers, clock_ms)
+        self._context = ProcessContext(cell, Timers(timers, clock_ms))
         self.timers_dropped = 0
 
     def process_batch(self, values: list[Any]) -> list[Any]:

@@ -1,0 +1,74 @@
+"""A job: the object a job file is about. It collects the graph, and hands it to whoever runs it.
+
+Not here: running. `run` calls `launch`, which puts processes together; making a Job starts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from flowpoint.api.stream import Stream, call_place
+from flowpoint.errors import UsageError
+from flowpoint.model.plan import OperatorKind
+from flowpoint.plan.graph import StreamGraph
+
+if TYPE_CHECKING:
+    from flowpoint.runtime.contracts import Source
+
+
+class Job:
+    """A stream job under construction. Its name identifies its snapshots.
+
+    Args:
+        name: Letters, digits, `_ - + .`; part of the paths of snapshots.
+        config: Settings by key, nested or dotted: `{"checkpoint": {"interval": "1s"}}` is
+            `{"checkpoint.interval": "1s"}`.
+        types: Classes of records that no annotation of a user function mentions (dataclasses, enums, ...).
+
+    Example:
+        >>> from flowpoint.connectors import FileSink, FileSource
+        >>> job = Job("wordcount", config={"parallelism": 2})
+        >>> lines = job.source(FileSource("books/*.txt"), uid="lines")
+        >>> counts = lines.flat_map(str.split).key_by(lambda word: word).count(uid="counts")
+        >>> counts.sink(FileSink("out", format="jsonl"), uid="out")
+    """
+
+    def __init__(self, name: str, config: Mapping[str, Any] | None = None, *, types: Iterable[type] = ()) -> None:
+        self.name = name
+        self.config: dict[str, Any] = dict(config or {})
+        self._graph = StreamGraph(name, tuple(types))
+
+    def __repr__(self) -> str:
+        return f"Job({self.name!r}, {len(self._graph.operators)} operators)"
+
+    def source(
+        self, source: Source, *, uid: str | None = None, name: str | None = None, parallelism: int | None = None
+    ) -> Stream[Any]:
+        """Add an input and return the stream of its records."""
+        index = self._graph.add(
+            OperatorKind.SOURCE, source, place=call_place(), uid=uid, name=name, parallelism=parallelism
+        )
+        return Stream(self._graph, (index,))
+
+    def graph(self) -> StreamGraph:
+        """What has been built so far."""
+        return self._graph
+
+    def run(self) -> None:
+        """Run the job here and return when it has ended, for notebooks and tests. The shell is `flowpoint run`.
+
+        Raises:
+            FlowPointError: The job is wrong, or it failed.
+        """
+        from flowpoint.launch.jobfile import is_loading
+
+        # Every worker executes the job file: a run in there would start workers that start workers.
+        if is_loading():
+            raise UsageError(
+                f"job.run() at {call_place()} was called while the job file is being loaded:"
+                ' put it under `if __name__ == "__main__":`'
+            )
+        # Found by name at the last moment: describing a job must not load what runs it.
+        import_module("flowpoint.launch").run_job(self)

@@ -1,0 +1,21 @@
+"""`flowpoint checkpoint`: take one now."""
+
+from __future__ import annotations
+
+import click
+
+from flowpoint.cli import output
+from flowpoint.launch.client import JobClient
+from flowpoint.launch.home import Home
+
+
+@click.command(name="checkpoint")
+@output.job_argument
+@output.json_option
+def command(job: str, as_json: bool) -> None:
+    """Take a checkpoint of a running job now and wait until it is complete."""
+    checkpoint = JobClient.of(Home.from_environment(), job).post("/checkpoint")
+    if as_json:
+        output.print_json(checkpoint)
+    else:
+        click.echo(f"checkpoint {output.checkpoint_line(checkpoint)}: {checkpoint.get('path', '')}".rstrip(": "))

@@ -1,0 +1,161 @@
+"""The live table of `flowpoint run`: workers with their pids, operators, the last checkpoint, and the last events.
+
+How it works: the coordinator calls `refresh` with new figures, and the table is drawn over its former self, in the
+normal flow of the terminal; what was drawn last stays. rich is imported at the first refresh, when the workers are
+already starting; a job that ends before that prints its events as plain lines.
+
+Invariants: no thread of its own; nothing is drawn but in `refresh`, `on_event` and at the end.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from flowpoint.cli import output
+from flowpoint.cli.views import View
+from flowpoint.launch.control import Data, Event, EventKind
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.table import Table
+    from rich.text import Text
+
+EVENTS_SHOWN = 6
+
+_STYLES = {
+    EventKind.FAILED: "bold red",
+    EventKind.WORKER_LOST: "red",
+    EventKind.CHECKPOINT_FAILED: "yellow",
+    EventKind.WARNING: "yellow",
+    EventKind.RESTARTING: "yellow",
+    EventKind.RUNNING: "green",
+    EventKind.FINISHED: "bold green",
+}
+
+
+class LiveTable(View):
+    """Draws the table on a terminal."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        super().__init__()
+        self._console = console
+        self._live: Live | None = None
+        self._status: Data = {}
+        self._workers: Sequence[Data] = ()
+        self._events: deque[tuple[str, Event]] = deque(maxlen=EVENTS_SHOWN)
+
+    def on_event(self, event: Event) -> None:
+        super().on_event(event)
+        self._events.append((time.strftime("%H:%M:%S"), event))
+        self._draw()
+
+    def refresh(self, status: Data, workers: Sequence[Data]) -> None:
+        self._status, self._workers = status, workers
+        if self._live is None:
+            self._live = self._start()
+        self._draw()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._live is not None:
+            self._draw()
+            self._live.stop()
+            return
+        for moment, event in self._events:
+            print(f"{moment} {event.text}", file=sys.stdout, flush=True)
+
+    def _start(self) -> Live:
+        from rich.live import Live
+
+        live = Live(console=self._console, auto_refresh=False)
+        live.start()
+        return live
+
+    def _draw(self) -> None:
+        if self._live is not None:
+            self._live.update(render(self._status, self._workers, self._events), refresh=True)
+
+
+def render(status: Data, workers: Sequence[Data], events: Iterable[tuple[str, Event]]) -> Group:
+    """The whole picture."""
+    from rich.console import Group
+
+    return Group(_headline(status), _workers(workers), _operators(status), _footer(status), *_events(events))
+
+
+def _headline(status: Data) -> Text:
+    from rich.text import Text
+
+    text = Text(no_wrap=True, overflow="ellipsis")
+    text.append(f"{status['name']}  ", "bold")
+    text.append(str(status["state"]), "green" if status["state"] == "RUNNING" else "yellow")
+    text.append(
+        f"  attempt {status['attempt']}  restarts {status['restarts']}"
+        f"  in {output.count(status['records_in'])}  out {output.count(status['records_out'])}"
+        f"  {output.count(status['rate'])} records/s"
+    )
+    if status["lag"] is not None:
+        text.append(f"  lag {output.duration(status['lag'] * 1000)}")
+    return text
+
+
+def _workers(workers: Sequence[Data]) -> Table:
+    table = _table(("worker", "pid", "cpu", "memory", "records/s"), "subtasks")
+    for worker in workers:
+        cpu = worker["cpu_percent"]
+        table.add_row(
+            str(worker["index"]),
+            str(worker["pid"] or "-"),
+            "-" if cpu is None else f"{cpu:.0f}%",
+            output.size(worker["rss_bytes"]),
+            output.count(worker.get("rate")),
+            " ".join(worker["subtasks"]) or "-",
+        )
+    return table
+
+
+def _operators(status: Data) -> Table:
+    table = _table(("subtasks", "in", "out", "records/s", "back-pressure"), "operator")
+    for operator in status.get("operators", ()):
+        table.add_row(
+            str(operator["parallelism"]),
+            output.count(operator["records_in"]),
+            output.count(operator["records_out"]),
+            output.count(operator["rate"]),
+            output.share(operator["backpressure"]),
+            str(operator["uid"]),
+        )
+    return table
+
+
+def _table(figures: Sequence[str], words: str) -> Table:
+    """Columns of figures, then one of words that takes what room is left."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim", expand=False)
+    for figure in figures:
+        table.add_column(figure, justify="right", no_wrap=True)
+    table.add_column(words, no_wrap=True, overflow="ellipsis")
+    return table
+
+
+def _footer(status: Data) -> Text:
+    from rich.text import Text
+
+    return Text(
+        f"last checkpoint {output.checkpoint_line(status['last_checkpoint'])}", no_wrap=True, overflow="ellipsis"
+    )
+
+
+def _events(events: Iterable[tuple[str, Event]]) -> list[Text]:
+    from rich.text import Text
+
+    return [
+        Text.assemble((f"{moment} ", "dim"), (event.text, _STYLES.get(event.kind, "")), no_wrap=True)
+        for moment, event in events
+    ]

@@ -1,0 +1,76 @@
+"""The `flowpoint` command: finds the subcommand, and turns every exception into one sentence and an exit code.
+
+How it works: subcommands are imported when they are used, so that none pays for another's imports. click parses, but
+does not end the process: its errors go through the same door as ours (`cli.failure`).
+
+Invariants: only this file ends the process. Exit codes: 0 done, 1 the job failed, 2 wrong usage, configuration or job
+file, 3 no such job or snapshot, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from flowpoint import __version__
+from flowpoint.cli import failure
+
+COMMANDS = {
+    "run": "run",
+    "list": "list_jobs",
+    "status": "status",
+    "workers": "workers",
+    "checkpoints": "checkpoints",
+    "checkpoint": "checkpoint",
+    "stop": "stop",
+    "cancel": "cancel",
+    "logs": "logs",
+}
+"""Command -> its module in this room, which has it as `command`. In the order that a newcomer needs them."""
+
+
+class _Commands(click.Group):
+    """The subcommands, imported one by one."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command: click.Command = importlib.import_module(f"flowpoint.cli.{module}").command
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="flowpoint", message="%(prog)s %(version)s")
+def flowpoint() -> None:
+    """Run stateful streaming jobs whose committed output is exact, also under kill -9."""
+
+
+def execute(arguments: Sequence[str]) -> int:
+    """Run one command line; returns its exit code."""
+    if not __debug__:
+        return failure.refuse("cannot run under `python -O`: FlowPoint needs its assertions; leave -O out")
+    try:
+        result = flowpoint.main(
+            args=list(arguments), prog_name="flowpoint", standalone_mode=False, obj=tuple(arguments)
+        )
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of our output has had enough (`flowpoint logs x | head`). Nothing may be flushed at exit again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the main: every error ends here
+        return failure.report(error, debug="--debug" in arguments)
+    return result if isinstance(result, int) else 0
+
+
+def main() -> None:
+    """The entry point of the `flowpoint` script."""
+    sys.exit(execute(sys.argv[1:]))

@@ -1,0 +1,81 @@
+"""Figures and tables as text, and data as JSON, on stdout.
+
+Plain text without a library: these commands must come back at once. The live table is `cli.live`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+job_argument = click.argument("job")
+
+
+def print_json(data: Any) -> None:
+    """One JSON document."""
+    click.echo(json.dumps(data, indent=2))
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozenset[str] = frozenset()) -> None:
+    """Columns as wide as they need to be; those named in `right` are aligned right."""
+    lines = [list(header), *(list(row) for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+    for line in lines:
+        cells = [
+            cell.rjust(width) if name in right else cell.ljust(width)
+            for name, cell, width in zip(header, line, widths, strict=True)
+        ]
+        click.echo("  ".join(cells).rstrip())
+
+
+def count(value: float | None) -> str:
+    """A number of things, with thousands separated."""
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def size(value: float | None) -> str:
+    """A number of bytes, in the unit that fits."""
+    if value is None:
+        return "-"
+    amount = float(value)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def duration(milliseconds: float | None) -> str:
+    """A length of time, in the unit that fits."""
+    if milliseconds is None:
+        return "-"
+    seconds = milliseconds / 1000
+    if seconds < 1:
+        return f"{milliseconds:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} m" if hours else f"{minutes} m {rest:02d} s"
+
+
+def share(value: float | None) -> str:
+    """A share from 0 to 1 as a percentage."""
+    return "-" if value is None else f"{value:.0%}"
+
+
+def moment(epoch_ms: float | None) -> str:
+    """A point in time, as a local date and time."""
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S") if epoch_ms else "-"
+
+
+def checkpoint_line(data: dict[str, Any] | None) -> str:
+    """A checkpoint in one line."""
+    if not data:
+        return "none yet"
+    return f"{data['id']} ({duration(data.get('duration_ms'))}, {size(data.get('bytes'))})"

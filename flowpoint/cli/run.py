@@ -1,0 +1,93 @@
+"""`flowpoint run`: starts a job in this process and shows it, or starts it in the background.
+
+How it works: reads the options, picks a view (a live table in a terminal, one line per event elsewhere, JSON on
+request), and hands both to `launch.run.run_job_file`, whose return value is the exit code.
+
+Not here: what the options mean. `launch` is imported when the options have been understood, to keep `--help` quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from flowpoint.cli import failure
+from flowpoint.cli.views import Announcer, JsonLines, Lines, View
+from flowpoint.launch.control import RunOptions
+
+
+def _params(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """K=V, several times; the last one of a name counts."""
+    params = {}
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{value!r} is not of the form K=V", ctx, param)
+        params[name] = text
+    return params
+
+
+@click.command(name="run")
+@click.argument("job_file", metavar="JOB.py")
+@click.option("--name", metavar="NAME", help="Run under this name instead of the job's own.")
+@click.option("-p", "--parallelism", type=click.IntRange(min=1), help="Subtasks per operator (default: cores).")
+@click.option("--workers", type=click.IntRange(min=1), help="Worker processes (default: as many as parallelism).")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Set a configuration key.")
+@click.option("--config", "config_file", metavar="FILE", help="Read configuration from a TOML file.")
+@click.option("--param", "params", metavar="K=V", multiple=True, callback=_params, help="Hand to the job's build().")
+@click.option("--fresh", is_flag=True, help="Start over; retained checkpoints are kept but not used.")
+@click.option(
+    "--take-output", is_flag=True, help="Write where another job, or an earlier start of this one, has output."
+)
+@click.option("--allow-non-restored", is_flag=True, help="Drop state of operators that the job no longer has.")
+@click.option("--accept-duplicates", is_flag=True, help="Go back behind output that cannot be taken back.")
+@click.option("--skip-lost-input", is_flag=True, help="Skip input that is gone since the checkpoint.")
+@click.option("--detach", is_flag=True, help="Run in the background; returns when records flow.")
+@click.option("--plain", is_flag=True, help="Print one line per event instead of the live table.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
+@click.option("--debug", is_flag=True, help="Print tracebacks with errors.")
+@click.option("--ready-fd", type=int, hidden=True)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    *,
+    detach: bool,
+    plain: bool,
+    as_json: bool,
+    ready_fd: int | None,
+    **options: Any,
+) -> int:
+    """Run a job file on this machine.
+
+    A job that has checkpoints continues from the newest good one. Ctrl-C takes a last checkpoint and ends the job;
+    a second Ctrl-C ends it at once.
+    """
+    if plain and as_json:
+        raise click.UsageError("--plain and --json exclude each other", ctx)
+    if detach:
+        from flowpoint.cli.detach import start_detached
+
+        return start_detached(ctx.obj, as_json=as_json)
+    job = RunOptions(**options)
+    with _choose_view(plain=plain, as_json=as_json, ready_fd=ready_fd) as view:
+        from flowpoint.launch.run import run_job_file
+
+        code: int = run_job_file(job, view)
+    if view.failure is not None:
+        failure.report_failed_job(view.failure, debug=job.debug)
+    return code
+
+
+def _choose_view(*, plain: bool, as_json: bool, ready_fd: int | None) -> View:
+    if ready_fd is not None:
+        return Announcer(ready_fd)
+    if as_json:
+        return JsonLines(sys.stdout)
+    if plain or not sys.stdout.isatty():
+        return Lines(sys.stdout)
+    from flowpoint.cli.live import LiveTable
+
+    return LiveTable()

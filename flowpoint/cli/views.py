@@ -1,0 +1,110 @@
+"""What `flowpoint run` prints where there is no terminal: a line per event, a JSON object per event, or, in the
+background, one word to the shell that waits.
+
+Invariants: a view never ends the job. When nobody reads its output any more, it falls silent.
+Not here: the live table (`cli.live`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+from flowpoint.launch.control import LAST_EVENTS, Data, Event, EventKind
+
+
+class View:
+    """The base: remembers why the job failed, and shows nothing."""
+
+    def __init__(self) -> None:
+        self.failure: Event | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Leave the terminal as it should stay."""
+
+    def on_event(self, event: Event) -> None:
+        """Show one event."""
+        if event.kind is EventKind.FAILED:
+            self.failure = event
+
+    def refresh(self, status: Data, workers: Sequence[Data]) -> None:
+        """Show new figures."""
+
+
+class _Stream(View):
+    """Prints text until nobody reads it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream: TextIO | None = stream
+
+    def _print(self, text: str) -> None:
+        if self._stream is None:
+            return
+        try:
+            print(text, file=self._stream, flush=True)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+            self._stream = None
+
+
+class Lines(_Stream):
+    """One line per event, with the time of day."""
+
+    def on_event(self, event: Event) -> None:
+        super().on_event(event)
+        self._print(f"{time.strftime('%H:%M:%S')} {event.text}")
+
+
+class JsonLines(_Stream):
+    """One JSON object per event: {"time": epoch ms, "event": kind, "text": ..., "data": {...}}."""
+
+    def on_event(self, event: Event) -> None:
+        super().on_event(event)
+        line: dict[str, Any] = {"time": time.time_ns() // 1_000_000, "event": event.kind.value, "text": event.text}
+        self._print(json.dumps(line | {"data": dict(event.data)}))
+
+
+class Announcer(View):
+    """The view of a job in the background: keeps the terminal until the job runs, then tells the waiting shell.
+
+    From then on this process's output goes to the job's log. A job that fails before that tells so on the terminal.
+    """
+
+    def __init__(self, ready_fd: int) -> None:
+        super().__init__()
+        os.set_inheritable(ready_fd, False)
+        self._ready_fd: int | None = ready_fd
+        self._started: dict[str, Any] = {}
+
+    def on_event(self, event: Event) -> None:
+        super().on_event(event)
+        if self._ready_fd is None:
+            return
+        if event.kind is EventKind.STARTED:
+            self._started = dict(event.data)
+        elif event.kind is EventKind.RUNNING:
+            self._leave_terminal(self._ready_fd)
+            self._ready_fd = None
+        elif event.kind is EventKind.WARNING:
+            print(f"warning: {event.text}", file=sys.stderr, flush=True)
+        elif event.kind in LAST_EVENTS and event.kind is not EventKind.FAILED:
+            print(event.text, flush=True)
+
+    def _leave_terminal(self, ready_fd: int) -> None:
+        ready = {"name": self._started["name"], "pid": self._started["pid"], "log": self._started["log"]}
+        log = os.open(ready["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+            os.dup2(log, stream.fileno())
+        os.close(log)
+        with open(ready_fd, "w") as shell:
+            shell.write(json.dumps(ready) + "\n")

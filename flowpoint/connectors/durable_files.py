@@ -1,0 +1,81 @@
+"""Small files that must be whole or absent after any crash, and errors of the file system as FlowPoint's errors.
+
+`create_once` publishes by `link`, which fails when the name is taken: of several processes exactly one wins.
+`replace_file` publishes by `rename`. Both write and sync a temporary file first and sync the folder afterwards.
+
+Invariant: a reader of the final name sees the old content, the new content, or no file; never a part.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from flowpoint.errors import StorageError
+from flowpoint.host.base import Disk
+
+
+@contextmanager
+def naming_errors(doing: str) -> Iterator[None]:
+    """OSError becomes StorageError that says what could not be done: `doing` is "write /out/.part-...", say."""
+    try:
+        yield
+    except OSError as error:
+        hint = "free some space on that disk" if error.errno == errno.ENOSPC else "check the disk and its permissions"
+        raise StorageError(f"cannot {doing}: {error.strerror or error}; {hint}") from error
+
+
+async def create_once(disk: Disk, path: str, content: dict[str, Any], writer: str) -> bool:
+    """Writes a small JSON file if there is none; False when there is one.
+
+    `writer` keeps the temporary files of those who may do this at the same time apart.
+    """
+    temporary = await _write_temporary(disk, path, content, writer)
+    try:
+        await disk.link(temporary, path)
+        created = True
+    except FileExistsError:
+        created = False
+    await disk.remove(temporary)
+    await disk.sync_dir(os.path.dirname(path))
+    return created
+
+
+async def replace_file(disk: Disk, path: str, content: dict[str, Any], writer: str = "") -> None:
+    """Writes a small JSON file, in place of what is there."""
+    temporary = await _write_temporary(disk, path, content, writer)
+    await disk.rename(temporary, path)
+    await disk.sync_dir(os.path.dirname(path))
+
+
+async def read_json(disk: Disk, path: str) -> dict[str, Any] | None:
+    """The content of such a file, or None when there is none. Raises StorageError when it is not JSON."""
+    try:
+        raw = await disk.read(path)
+    except FileNotFoundError:
+        return None
+    try:
+        content = json.loads(raw)
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise StorageError(f"cannot understand {path}: it is not what FlowPoint wrote; remove it if you know why")
+    return content
+
+
+async def _write_temporary(disk: Disk, path: str, content: dict[str, Any], writer: str) -> str:
+    folder, name = os.path.split(path)
+    # The name is the same at each try, so that what a crash leaves is removed by the next try.
+    temporary = os.path.join(folder, f".tmp{name}{writer and '-' + writer}")
+    await disk.remove(temporary)
+    file = await disk.create(temporary)
+    try:
+        await file.write(json.dumps(content).encode() + b"\n")
+        await file.sync()
+    finally:
+        await file.close()
+    return temporary

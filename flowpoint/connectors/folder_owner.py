@@ -1,0 +1,79 @@
+"""Whose output folder it is: a hidden marker with the lineage, created only if absent (rule 2).
+
+A folder is free when it has no marker and nothing else in it that counts: files that begin with a dot do not (editors
+and file managers leave them), hidden parts do. A folder with another lineage's marker is free too when nothing that
+counts is left in it. Everything else is refused unless `--take-output` says so; then the marker is replaced, and the
+files that are there stay, beside the new ones.
+
+Invariant: of two lineages that claim one folder at the same moment one is refused, here or at its next commit
+(`check_owner`).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+from flowpoint.connectors.durable_files import create_once, read_json, replace_file
+from flowpoint.connectors.part_names import parse_hidden
+from flowpoint.errors import ForeignOutputError
+from flowpoint.runtime.contracts import ConnectorContext
+
+OWNER_FILE: Final = ".flowpoint-owner"
+
+
+async def claim_folder(folder: str, ctx: ConnectorContext) -> None:
+    """Makes the folder this lineage's own, or raises ForeignOutputError."""
+    disk = ctx.disk
+    path = os.path.join(folder, OWNER_FILE)
+    stat = await disk.stat(folder)
+    if stat is not None and not stat.is_dir:
+        raise ForeignOutputError(f"sink {ctx.uid!r} cannot write to {folder}: it is a file; name a folder")
+    await disk.make_dirs(folder)
+    owner = await read_json(disk, path)
+    if owner is None:
+        content = next((name for name in await disk.list(folder) if _counts(name)), None)
+        if content is not None and not ctx.take_output:
+            raise ForeignOutputError(
+                f"sink {ctx.uid!r} cannot write to {folder}: it is not empty (it has {content!r}) and no FlowPoint job"
+                " made it; use an empty folder, or pass --take-output to write beside what is there"
+            )
+        if await create_once(disk, path, _marker(ctx), ctx.lineage):
+            return
+        owner = await read_json(disk, path)
+    if owner is None or owner.get("lineage") != ctx.lineage:
+        await _take_over(folder, path, owner or {}, ctx)
+
+
+async def check_owner(folder: str, ctx: ConnectorContext) -> None:
+    """Raises ForeignOutputError when another lineage has taken the folder since."""
+    owner = await read_json(ctx.disk, os.path.join(folder, OWNER_FILE))
+    if owner is not None and owner.get("lineage") != ctx.lineage:
+        raise ForeignOutputError(
+            f"sink {ctx.uid!r} cannot publish in {folder}: {_described(owner)} has taken the folder over;"
+            " give this job a folder of its own"
+        )
+
+
+async def _take_over(folder: str, path: str, owner: dict[str, Any], ctx: ConnectorContext) -> None:
+    content = next((name for name in await ctx.disk.list(folder) if _counts(name)), None)
+    if content is not None and not ctx.take_output:
+        raise ForeignOutputError(
+            f"sink {ctx.uid!r} cannot write to {folder}: it holds the output of {_described(owner)}, for instance"
+            f" {content!r}; use another folder, or pass --take-output to write beside what is there"
+        )
+    if content is not None:
+        ctx.log(f"sink {ctx.uid!r}: took {folder} over from {_described(owner)}; its files stay")
+    await replace_file(ctx.disk, path, _marker(ctx), ctx.lineage)
+
+
+def _counts(name: str) -> bool:
+    return not name.startswith(".") or parse_hidden(name) is not None
+
+
+def _marker(ctx: ConnectorContext) -> dict[str, Any]:
+    return {"format": 1, "lineage": ctx.lineage, "job": ctx.job}
+
+
+def _described(owner: dict[str, Any]) -> str:
+    return f"job {owner.get('job')!r} (lineage {owner.get('lineage')})"

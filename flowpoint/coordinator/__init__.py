@@ -1,0 +1,1 @@
+"""One job's life: workers, attempts, checkpoints, failover, requests from the shell."""

@@ -1,0 +1,390 @@
+"""Drives the checkpoints of one attempt: trigger, collect, publish, tell the sinks, tidy up.
+
+When to trigger is `protocol.schedule`, who is missing is `protocol.checkpoint`; here decisions are carried out. A
+checkpoint's life:
+
+    trigger -> acknowledgements -> manifest -> commit entry -> `Complete` to all workers -> retention
+
+The line in `_publish` after which a checkpoint counts is marked. Publishing runs beside the mailbox; its outcome comes
+back as a `Published` event, so that everything here changes only inside the coordinator's loop.
+
+Not here: what a failed checkpoint means for the job (the caller gets `CheckpointEnd` and decides).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from flowpoint.errors import Fenced, FlowPointError, OutcomeUnknown
+from flowpoint.host.base import Host
+from flowpoint.model import messages
+from flowpoint.model.commits import CommitEntry
+from flowpoint.model.manifest import Manifest
+from flowpoint.model.plan import JobPlan, SubtaskId
+from flowpoint.model.settings import CheckpointSettings
+from flowpoint.protocol.checkpoint import AckOutcome, CheckpointFailure, PendingCheckpoint, collect_operators
+from flowpoint.protocol.schedule import CheckpointScheduler, Permission, TriggerKind
+from flowpoint.snapshot import names
+from flowpoint.snapshot.commit_log import CommitLog
+from flowpoint.snapshot.manifests import write_manifest
+from flowpoint.snapshot.storage import Storage
+
+HISTORY_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """What a checkpoint of this attempt continues: the job's lineage, and the checkpoint it started from."""
+
+    id: str
+    restored_checkpoint: int
+    restored_files: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class CheckpointRecord:
+    """A checkpoint as `flowpoint checkpoints` shows it. `started` is epoch ms."""
+
+    id: int
+    attempt: int
+    kind: str
+    started: int
+    parent: int
+    path: str
+    state: str = "pending"
+    duration_ms: int = 0
+    bytes: int = 0
+    alignment_ms: int = 0
+    reason: str = ""
+
+    def to_data(self) -> dict[str, Any]:
+        """With the keys of `checkpoints --json`."""
+        names_ = ("id", "attempt", "kind", "state", "started", "duration_ms", "bytes", "parent", "path", "reason")
+        return {name: getattr(self, name) for name in names_}
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The manifest and the commit entry are durable, or one of them could not be written."""
+
+    pending: PendingCheckpoint[messages.Ack]
+    manifest: Manifest | None
+    error: Exception | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointEnd:
+    """A checkpoint has completed (`failure` is None) or failed."""
+
+    record: CheckpointRecord
+    trigger: TriggerKind
+    failure: CheckpointFailure | None
+
+
+@dataclass(slots=True)
+class _Running:
+    pending: PendingCheckpoint[messages.Ack]
+    trigger: TriggerKind
+    record: CheckpointRecord
+    waiters: list[asyncio.Future[CheckpointRecord]] = field(default_factory=list)
+    is_publishing: bool = False
+
+
+class Checkpoints:
+    """All checkpoints of a coordinator; `begin` and `end` bracket an attempt."""
+
+    def __init__(
+        self,
+        host: Host,
+        job: str,
+        settings: CheckpointSettings,
+        storage: Storage,
+        log: CommitLog,
+        send: Callable[[messages.Message], None],
+        spawn: Callable[[Coroutine[Any, Any, None], str], None],
+        post: Callable[[Published], None],
+        ended: Callable[[CheckpointEnd], None],
+    ) -> None:
+        self._host = host
+        self._job = job
+        self._settings = settings
+        self._storage = storage
+        self._log = log
+        self._send = send
+        self._spawn = spawn
+        self._post = post
+        self._ended = ended
+        self._scheduler = CheckpointScheduler(settings)
+        self._running: dict[int, _Running] = {}
+        self._requests: deque[tuple[TriggerKind, asyncio.Future[CheckpointRecord] | None]] = deque()
+        self._to_publish: deque[_Running] = deque()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._next_id = 1
+        self._attempt = 0
+        self._plan: JobPlan | None = None
+        self._owners: Mapping[SubtaskId, int] = {}
+        self._lineage = Lineage("", 0)
+        self.newest_id = 0
+        self.newest_files: frozenset[str] = frozenset()
+        self.history: deque[CheckpointRecord] = deque(maxlen=HISTORY_MAX)
+        self.last_completed: CheckpointRecord | None = None
+
+    # ------------------------------------------------------------------ an attempt
+
+    def begin(
+        self, attempt: int, plan: JobPlan, owners: Mapping[SubtaskId, int], lineage: Lineage, next_id: int, now: float
+    ) -> None:
+        """Records flow in `attempt`: checkpoints may be triggered."""
+        assert not self._running, f"attempt={attempt} begins while {self._running} are pending"
+        self._attempt, self._plan, self._owners, self._lineage = attempt, plan, owners, lineage
+        self._next_id = max(self._next_id, next_id)
+        self.newest_id = lineage.restored_checkpoint
+        self.newest_files = lineage.restored_files
+        self._scheduler.start(now)
+
+    def end(self, failure: CheckpointFailure, now: float) -> None:
+        """The attempt is over: fail what is pending. What is being published right now is left to end (`wait_idle`)."""
+        self._plan = None
+        self._scheduler.suspend()
+        for running in list(self._running.values()):
+            if not running.is_publishing:
+                self._fail(running, failure, "", now)
+
+    async def wait_idle(self) -> None:
+        """Wait until nothing is being published, so that the commit log stands still (rule 5)."""
+        await self._idle.wait()
+
+    def suspend(self) -> None:
+        """No periodic checkpoints from here on."""
+        self._scheduler.suspend()
+
+    def resume(self) -> None:
+        """Periodic checkpoints again."""
+        self._scheduler.resume()
+
+    # ------------------------------------------------------------------ triggering
+
+    def request(self, kind: TriggerKind, now: float) -> asyncio.Future[CheckpointRecord]:
+        """Ask for a checkpoint; it is triggered as soon as the scheduler allows it.
+
+        The future gets its record, or CheckpointFailed through the caller's handling of `CheckpointEnd`.
+        """
+        future: asyncio.Future[CheckpointRecord] = asyncio.get_running_loop().create_future()
+        self._requests.append((kind, future))
+        self.tick(now)
+        return future
+
+    def drop_requests(self) -> list[asyncio.Future[CheckpointRecord]]:
+        """Take back what was asked for and not triggered yet."""
+        dropped = [future for _, future in self._requests if future is not None]
+        self._requests.clear()
+        return dropped
+
+    def next_deadline(self, now: float) -> float | None:
+        """When `tick` has something to do next."""
+        deadlines = [running.pending.deadline for running in self._running.values() if not running.is_publishing]
+        due = self._scheduler.next_due(now)
+        if due is not None and (due > now or self._may(TriggerKind.PERIODIC, now)):
+            deadlines.append(due)
+        return min(deadlines, default=None)
+
+    def tick(self, now: float) -> None:
+        """Fail what has expired, trigger what is due."""
+        for running in list(self._running.values()):
+            if not running.is_publishing and running.pending.is_expired(now):
+                missing = ", ".join(f"{self._uid(s)}#{s.index}" for s in sorted(running.pending.acks_missing))
+                self._fail(running, CheckpointFailure.EXPIRED, f"no acknowledgement from {missing}", now)
+        if self._plan is None:
+            return
+        while self._requests and self._may(self._requests[0][0], now):
+            kind, future = self._requests.popleft()
+            self._trigger(kind, now, future)
+        if not self._requests and self._may(TriggerKind.PERIODIC, now):
+            self._trigger(TriggerKind.PERIODIC, now, None)
+
+    def _may(self, kind: TriggerKind, now: float) -> bool:
+        return self._scheduler.may_trigger(now, len(self._running), kind) is Permission.RUN
+
+    def _uid(self, subtask: SubtaskId) -> str:
+        assert self._plan is not None
+        return self._plan.tasks[subtask.task].operators[0]
+
+    def _trigger(self, kind: TriggerKind, now: float, waiter: asyncio.Future[CheckpointRecord] | None) -> None:
+        assert self._plan is not None
+        checkpoint, self._next_id = self._next_id, self._next_id + 1
+        directory = names.checkpoint_directory(checkpoint, self._attempt)
+        pending: PendingCheckpoint[messages.Ack] = PendingCheckpoint(
+            checkpoint,
+            self._attempt,
+            "checkpoint",
+            self._plan.subtasks(),
+            now,
+            now + self._settings.timeout,
+            owners=self._owners,
+        )
+        record = CheckpointRecord(
+            checkpoint, self._attempt, "checkpoint", self._host.wall_ms(), self.newest_id, directory
+        )
+        self._running[checkpoint] = _Running(pending, kind, record, [waiter] if waiter is not None else [])
+        self.history.append(record)
+        self._scheduler.triggered(now, kind)
+        self._send(
+            messages.Trigger(
+                attempt=self._attempt,
+                checkpoint=checkpoint,
+                kind="checkpoint",
+                halt=kind is TriggerKind.STOP,
+                final=kind is TriggerKind.FINAL,
+                directory=directory,
+            )
+        )
+
+    # ------------------------------------------------------------------ collecting
+
+    def on_ack(self, worker: int, ack: messages.Ack, now: float) -> AckOutcome:
+        """A subtask's part is durable."""
+        running = self._running.get(ack.checkpoint)
+        if running is None:
+            return AckOutcome.LATE
+        outcome = running.pending.ack(ack.attempt, SubtaskId(*ack.subtask), ack, worker)
+        if outcome is AckOutcome.ACCEPTED:
+            alignment_ms = int(ack.stats.get("alignment_ms", 0))
+            running.record.alignment_ms = max(running.record.alignment_ms, alignment_ms)
+            if running.pending.is_complete:
+                running.is_publishing = True
+                self._idle.clear()
+                self._to_publish.append(running)
+                if len(self._to_publish) == 1:
+                    self._publish_next()
+        return outcome
+
+    def _publish_next(self) -> None:
+        """Publish one at a time, in the order of their ids: the newest commit is the newest checkpoint."""
+        running = self._to_publish[0]
+        running.record.parent = self.newest_id
+        assert self._plan is not None
+        step = self._publish(running, self._plan, self._lineage.id)
+        self._spawn(step, f"publish checkpoint {running.record.id}")
+
+    def on_decline(self, worker: int, message: messages.Decline, now: float) -> None:
+        """A subtask cannot take part."""
+        running = self._running.get(message.checkpoint)
+        if running is None or running.is_publishing:
+            return
+        subtask = SubtaskId(*message.subtask)
+        if running.pending.decline(message.attempt, subtask, message.reason, worker) is AckOutcome.ACCEPTED:
+            self._fail(running, CheckpointFailure.DECLINED, running.pending.failure_detail, now)
+
+    async def _publish(self, running: _Running, plan: JobPlan, lineage: str) -> None:
+        """Manifest first, then the commit entry; says how it went by `Published`."""
+        pending = running.pending
+        manifest: Manifest | None = None
+        error: Exception | None = None
+        try:
+            acks = pending.complete()
+            manifest = Manifest(
+                kind=pending.kind,
+                job=self._job,
+                id=pending.id,
+                attempt=pending.attempt,
+                lineage=lineage,
+                parent=running.record.parent,
+                created=self._host.wall_ms(),
+                plan=plan.to_data(),
+                operators=collect_operators(plan, {subtask: ack.operators for subtask, ack in acks.items()}),
+                finished=running.trigger is TriggerKind.FINAL,
+            )
+            await write_manifest(self._storage, manifest)
+            await self._append(manifest)
+        except (FlowPointError, OSError) as problem:
+            error = problem
+        self._post(Published(pending, manifest, error))
+
+    async def _append(self, manifest: Manifest) -> CommitEntry:
+        entry = await self._log.append(
+            "checkpoint",
+            manifest.attempt,
+            checkpoint=manifest.id,
+            directory=names.checkpoint_directory(manifest.id, manifest.attempt),
+            parent=manifest.parent,
+        )
+        # From here on the checkpoint counts: a recovery starts from it, and sinks may commit.
+        return entry
+
+    def on_published(self, published: Published, now: float) -> None:
+        """Tell everybody how the publishing ended.
+
+        Raises:
+            Fenced: another coordinator has taken the job over.
+            OutcomeUnknown: the entry may stand; the attempt must end.
+        """
+        checkpoint = published.pending.id
+        running = self._running[checkpoint]
+        done = self._to_publish.popleft()
+        assert done is running, f"published {checkpoint}, expected {done.record.id}"
+        try:
+            self._settle(running, published, now)
+        finally:
+            self._go_on_publishing(now)
+
+    def _go_on_publishing(self, now: float) -> None:
+        """Publish what is waiting; when the attempt is over meanwhile, what has not begun is given up."""
+        while self._to_publish and self._plan is None:
+            self._drop(self._to_publish.popleft(), CheckpointFailure.ABORTED_BY_FAILOVER, "", now)
+        if self._to_publish:
+            self._publish_next()
+        else:
+            self._idle.set()
+
+    def _settle(self, running: _Running, published: Published, now: float) -> None:
+        if published.error is not None:
+            if isinstance(published.error, Fenced | OutcomeUnknown):
+                self._drop(running, CheckpointFailure.FINALIZE_FAILED, str(published.error), now)
+                raise published.error
+            self._fail(running, CheckpointFailure.FINALIZE_FAILED, str(published.error), now)
+            return
+        assert published.manifest is not None
+        self._complete(running, published.manifest, now)
+
+    def _complete(self, running: _Running, manifest: Manifest, now: float) -> None:
+        record = running.record
+        del self._running[record.id]
+        files = manifest.files()
+        record.bytes = sum(file.bytes for file in files if file.path not in self.newest_files)
+        record.duration_ms = round((now - running.pending.triggered_at) * 1000)
+        record.state = "completed"
+        self.newest_id = record.id
+        self.newest_files = frozenset(file.path for file in files)
+        self.last_completed = record
+        self._scheduler.completed(now)
+        self._send(messages.Complete(record.attempt, record.id))
+        for older in [other for other in self._running.values() if other.pending.id < record.id]:
+            if not older.is_publishing:
+                self._fail(older, CheckpointFailure.SUBSUMED, f"checkpoint {record.id} completed first", now)
+        for waiter in running.waiters:
+            if not waiter.done():
+                waiter.set_result(record)
+        self._ended(CheckpointEnd(record, running.trigger, None))
+
+    def _fail(self, running: _Running, failure: CheckpointFailure, detail: str, now: float) -> None:
+        """Give a checkpoint up and tell every task, so that no alignment waits for it (rule 12)."""
+        self._send(messages.Abort(running.record.attempt, running.record.id))
+        self._drop(running, failure, detail, now)
+
+    def _drop(self, running: _Running, failure: CheckpointFailure, detail: str, now: float) -> None:
+        record = running.record
+        del self._running[record.id]
+        running.pending.fail(failure, detail)
+        record.state = "failed"
+        record.reason = f"{failure.text}: {detail}" if detail else failure.text
+        record.duration_ms = round((now - running.pending.triggered_at) * 1000)
+        self._scheduler.failed(now)
+        for waiter in running.waiters:
+            if not waiter.done():
+                waiter.set_result(record)
+        self._ended(CheckpointEnd(record, running.trigger, failure))

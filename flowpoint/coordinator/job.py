@@ -1,0 +1,54 @@
+"""What a coordinator is given: the job, compiled, with the objects that live in this process; and the person's wishes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flowpoint.model.plan import JobPlan
+from flowpoint.model.settings import Settings
+from flowpoint.runtime.contracts import OperatorDef
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """The flags of `flowpoint run` that concern recovery.
+
+    fresh: start a new lineage from nothing. take_output: take a sink's target over from another lineage.
+    allow_non_restored: state of operators that the job no longer has may be left behind.
+    accept_duplicates: continue from an older checkpoint although a sink cannot take back what it committed since.
+    skip_lost_input: a source may jump over input that is gone.
+    """
+
+    fresh: bool = False
+    take_output: bool = False
+    allow_non_restored: bool = False
+    accept_duplicates: bool = False
+    skip_lost_input: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobToRun:
+    """A compiled job.
+
+    source: what workers need to build the same functions (`Deploy.source`).
+    storage: root folder of the job's snapshots. work_dir: folder for local state of running attempts.
+    arguments: the command line of a worker, from (index, incarnation, coordinator's address).
+    """
+
+    plan: JobPlan
+    operators: Mapping[str, OperatorDef]
+    settings: Settings
+    source: Mapping[str, Any]
+    storage: str
+    work_dir: str
+    arguments: Callable[[int, str, str], Sequence[str]]
+    log_path: str | None = None
+    wishes: Wishes = field(default_factory=Wishes)
+
+    @property
+    def workers(self) -> int:
+        """How many worker processes; never more than there are subtasks of the widest task."""
+        widest = max(task.parallelism for task in self.plan.tasks)
+        return min(self.settings.workers or widest, widest)

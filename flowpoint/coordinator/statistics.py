@@ -1,0 +1,103 @@
+"""The numbers of a running job: what workers report, added up and turned into rates.
+
+Workers send running totals about once a second (`messages.Stats`), per subtask. An attempt starts again at zero, so what
+earlier attempts did is kept apart and added.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from flowpoint.model.messages import Stats
+from flowpoint.model.plan import JobPlan, OperatorKind
+
+WINDOW_SECONDS = 3.0
+
+
+class Statistics:
+    """Figures of one job."""
+
+    def __init__(self, plan: JobPlan) -> None:
+        self._plan = plan
+        self._earlier_in = 0
+        self._earlier_out = 0
+        self._samples: dict[int, deque[tuple[float, dict[str, dict[str, float]]]]] = {}
+
+    def attempt_over(self) -> None:
+        """Keep what the attempt did, and forget its subtasks."""
+        self._earlier_in, self._earlier_out = self.records_in, self.records_out
+        self._samples.clear()
+
+    def add(self, worker: int, stats: Stats, now: float) -> None:
+        """A worker's report."""
+        samples = self._samples.setdefault(worker, deque())
+        samples.append((now, stats.subtasks))
+        while len(samples) > 2 and now - samples[0][0] > WINDOW_SECONDS:
+            samples.popleft()
+
+    @property
+    def records_in(self) -> int:
+        """Records that sources have read, over all attempts."""
+        return self._earlier_in + int(self._sum(OperatorKind.SOURCE, "records_in"))
+
+    @property
+    def records_out(self) -> int:
+        """Records that sinks were given, over all attempts."""
+        return self._earlier_out + int(self._sum(OperatorKind.SINK, "records_out"))
+
+    def _latest(self) -> dict[str, dict[str, float]]:
+        return {name: numbers for samples in self._samples.values() for name, numbers in samples[-1][1].items()}
+
+    def _uids(self, kind: OperatorKind) -> list[str]:
+        return [spec.uid for spec in self._plan.operators if spec.kind is kind]
+
+    def _sum(self, kind: OperatorKind, field: str) -> float:
+        latest, uids = self._latest(), set(self._uids(kind))
+        return sum(numbers[field] for name, numbers in latest.items() if name.rpartition("#")[0] in uids)
+
+    def _rate(self, names: set[str], field: str) -> float:
+        """Growth of a field per second over the window, for the subtasks in `names`."""
+        total = 0.0
+        for samples in self._samples.values():
+            (before, old), (after, new) = samples[0], samples[-1]
+            if after > before:
+                grown = sum(new[n][field] - old.get(n, {}).get(field, 0) for n in new if n in names)
+                total += grown / (after - before)
+        return total
+
+    def rate(self) -> float:
+        """Records read per second."""
+        sources = set(self._uids(OperatorKind.SOURCE))
+        return self._rate({name for name in self._latest() if name.rpartition("#")[0] in sources}, "records_in")
+
+    def backpressure(self) -> float:
+        """The share of time that the most blocked subtask waits for its outputs, 0 to 1."""
+        return max((self._rate({name}, "blocked") for name in self._latest()), default=0.0)
+
+    def worker_rate(self, worker: int) -> float:
+        """Records per second taken by the subtasks of one worker."""
+        samples = self._samples.get(worker)
+        if not samples or samples[-1][0] <= samples[0][0]:
+            return 0.0
+        tasks = {numbers["task"]: name for name, numbers in samples[-1][1].items()}
+        return self._rate(set(tasks.values()), "records_in")
+
+    def operators(self) -> list[dict[str, Any]]:
+        """Per operator: uid, name, parallelism, records_in, records_out, rate, backpressure."""
+        latest = self._latest()
+        shown = []
+        for spec in self._plan.operators:
+            names = {name for name in latest if name.rpartition("#")[0] == spec.uid}
+            shown.append(
+                {
+                    "uid": spec.uid,
+                    "name": spec.name,
+                    "parallelism": spec.parallelism,
+                    "records_in": int(sum(latest[name]["records_in"] for name in names)),
+                    "records_out": int(sum(latest[name]["records_out"] for name in names)),
+                    "rate": round(self._rate(names, "records_in"), 1),
+                    "backpressure": round(max((self._rate({n}, "blocked") for n in names), default=0.0), 3),
+                }
+            )
+        return shown

@@ -1,0 +1,250 @@
+"""The worker processes of a job: start them, hear of their end, talk to them, kill them for certain.
+
+One slot per worker index. Each start of a slot is an incarnation with a random id; whatever comes from an older
+incarnation is dropped here. A worker is lost when its process ends or its control link breaks, whichever is seen first;
+`post` gets exactly one `Lost` per incarnation.
+
+Not here: what its loss means (`protocol.job`), heartbeats' deadlines (`protocol.membership`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from flowpoint.errors import LinkLost
+from flowpoint.host.base import Host, Link, Listener, Process
+from flowpoint.model import messages
+from flowpoint.transport.control import decode_message, encode_message
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A process was started for a slot. Comes before its `Joined`."""
+
+    worker: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotStarted:
+    """No process could be started for a slot."""
+
+    worker: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A worker has greeted: its process runs and its link stands."""
+
+    worker: int
+    pid: int
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A control message of a current incarnation."""
+
+    worker: int
+    message: messages.Message
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A heartbeat of a current incarnation."""
+
+    worker: int
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A worker's process has ended or its link broke."""
+
+    worker: int
+    pid: int
+    reason: str
+
+
+WorkerEvent = Started | NotStarted | Joined | Received | Beat | Lost
+Post = Callable[[WorkerEvent], None]
+Arguments = Callable[[int, str, str], Sequence[str]]
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One worker index: the incarnation that counts now."""
+
+    incarnation: str
+    process: Process | None = None
+    link: Link | None = None
+    hello: messages.Hello | None = None
+    is_lost: bool = False
+    watcher: asyncio.Task[None] | None = field(default=None, repr=False)
+
+
+class Workers:
+    """All workers of one coordinator."""
+
+    def __init__(self, host: Host, arguments: Arguments, log_path: str | None, post: Post) -> None:
+        """`arguments(index, incarnation, coordinator address)` makes the command line of a worker."""
+        self._host = host
+        self._arguments = arguments
+        self._log_path = log_path
+        self._post = post
+        self._slots: dict[int, _Slot] = {}
+        self._links: set[Link] = set()
+        self._listener: Listener | None = None
+
+    async def listen(self) -> None:
+        """Open the address that workers connect to."""
+        address = self._host.socket_address(f"c-{self._host.new_id()[:8]}")
+        self._listener = await self._host.listen(address, self._on_link)
+
+    async def start(self, index: int, group: asyncio.TaskGroup) -> None:
+        """Start a new incarnation in a slot whose previous one is gone."""
+        assert self._listener is not None
+        old = self._slots.get(index)
+        assert old is None or old.is_lost, f"worker {index} is started while incarnation={old} lives"
+        slot = _Slot(self._host.new_id())
+        self._slots[index] = slot
+        arguments = self._arguments(index, slot.incarnation, self._listener.address)
+        try:
+            slot.process = await self._host.start_process("worker", arguments, self._log_path)
+        except OSError as error:
+            slot.is_lost = True
+            self._post(NotStarted(index, f"cannot start worker {index}: {error}"))
+            return
+        self._post(Started(index, slot.process.pid))
+        if slot.hello is not None:
+            self._post(Joined(index, slot.hello.pid, slot.incarnation))
+        slot.watcher = group.create_task(self._watch(index, slot, slot.process), name=f"watch worker {index}")
+
+    async def _watch(self, index: int, slot: _Slot, process: Process) -> None:
+        code = await process.wait()
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        self._lose(index, slot, f"worker {index} (pid {process.pid}) {how}")
+
+    def lose(self, index: int, reason: str) -> None:
+        """Count a worker as lost although nothing broke: it has been silent for too long."""
+        self._lose(index, self._slots[index], reason)
+
+    def _lose(self, index: int, slot: _Slot, reason: str) -> None:
+        if slot.is_lost:
+            return
+        slot.is_lost = True
+        if slot.link is not None:
+            slot.link.close()
+        self._post(Lost(index, slot.process.pid if slot.process is not None else 0, reason))
+
+    # ------------------------------------------------------------------ links
+
+    def _on_link(self, link: Link) -> None:
+        """A new link says in its first frame what it is: a worker's control link, or its heartbeat."""
+
+        def on_frame(frame: bytes) -> None:
+            message = decode_message(frame)
+            if isinstance(message, messages.Hello):
+                self._on_hello(link, message)
+            elif isinstance(message, messages.Heartbeat):
+                if (slot := self._current(message.worker, message.incarnation)) is not None and not slot.is_lost:
+                    self._post(Beat(message.worker, message.incarnation))
+            else:
+                self._on_message(link, message)
+
+        def on_lost(reason: str) -> None:
+            self._links.discard(link)
+            for index, slot in self._slots.items():
+                if slot.link is link:
+                    pid = slot.hello.pid if slot.hello is not None else 0
+                    self._lose(index, slot, f"worker {index} (pid {pid}): control link lost: {reason}")
+
+        self._links.add(link)
+        link.start(on_frame, on_lost)
+
+    def _current(self, index: int, incarnation: str) -> _Slot | None:
+        slot = self._slots.get(index)
+        return slot if slot is not None and slot.incarnation == incarnation else None
+
+    def _on_hello(self, link: Link, hello: messages.Hello) -> None:
+        slot = self._current(hello.worker, hello.incarnation)
+        if slot is None or slot.is_lost or slot.link is not None:
+            link.close()
+            return
+        slot.link, slot.hello = link, hello
+        if slot.process is not None:
+            self._post(Joined(hello.worker, hello.pid, hello.incarnation))
+
+    def _on_message(self, link: Link, message: messages.Message) -> None:
+        for index, slot in self._slots.items():
+            if slot.link is link and not slot.is_lost:
+                self._post(Received(index, message))
+                return
+
+    def send(self, index: int, message: messages.Message) -> None:
+        """Send to one worker; nothing happens when it is lost (its `Lost` is on the way)."""
+        slot = self._slots[index]
+        if slot.link is not None and not slot.is_lost:
+            slot.link.send_nowait(encode_message(message))
+
+    def broadcast(self, message: messages.Message) -> None:
+        """Send to every worker that lives."""
+        frame = encode_message(message)
+        for slot in self._slots.values():
+            if slot.link is not None and not slot.is_lost:
+                slot.link.send_nowait(frame)
+
+    # ------------------------------------------------------------------ facts
+
+    def alive(self) -> list[int]:
+        """The workers that have joined and are not lost."""
+        return [index for index, slot in sorted(self._slots.items()) if slot.link is not None and not slot.is_lost]
+
+    def address(self, index: int) -> str:
+        """Where other workers reach this one."""
+        hello = self._slots[index].hello
+        if hello is None:
+            raise LinkLost(f"worker {index} has not joined")
+        return hello.data_address
+
+    def pids(self) -> dict[int, tuple[int, float]]:
+        """(pid, start time) by index, of every process that was started and has not been reaped."""
+        return {
+            index: (slot.process.pid, slot.process.start_time)
+            for index, slot in sorted(self._slots.items())
+            if slot.process is not None and not slot.is_lost
+        }
+
+    # ------------------------------------------------------------------ the end
+
+    async def kill(self, index: int) -> None:
+        """SIGKILL, and wait until the process is gone (rule 8)."""
+        slot = self._slots.get(index)
+        if slot is None or slot.process is None:
+            return
+        slot.process.kill()
+        await slot.process.wait()
+        self._lose(index, slot, f"worker {index} was killed by its coordinator")
+
+    async def shut_down(self, reason: str, seconds: float) -> None:
+        """Ask every worker to end, kill what has not after `seconds`, and wait for all of them."""
+        self.broadcast(messages.Exit(reason))
+        processes = [slot.process for slot in self._slots.values() if slot.process is not None]
+        try:
+            async with asyncio.timeout(seconds):
+                for process in processes:
+                    await process.wait()
+        except TimeoutError:
+            for process in processes:
+                process.kill()
+            for process in processes:
+                await process.wait()
+        for slot in self._slots.values():
+            slot.is_lost = True
+        for link in self._links:
+            link.close()
+        if self._listener is not None:
+            self._listener.close()

@@ -1,0 +1,175 @@
+"""Child processes: starting workers, being sure that they die with their parent, ending those of an earlier run.
+
+A worker is started in a session of its own, so that Ctrl-C in a terminal reaches only the coordinator (rule 17). It
+dies with its parent in two ways: here, by the kernel's parent-death signal where there is one, and in `host.heartbeat`,
+by the end of its heartbeat link, everywhere.
+
+A process is named by (pid, start time): pids come back, pairs do not.
+Not here: when to start or kill (`coordinator`), the worker's main (`launch`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+import psutil
+
+from flowpoint.errors import InternalError, TransientError, WorkerLost
+
+PR_SET_PDEATHSIG = 1
+
+START_TIME_TOLERANCE = 1.0
+"""Two readings of one process's start time differ by less: the kernel's boot time moves a little with the clock."""
+
+KILL_SECONDS_MAX = 10.0
+"""A process that is still there so long after SIGKILL hangs in the kernel."""
+
+LOOK_SECONDS = 0.05
+"""How often a dying process is looked at."""
+
+ORPHANED_EXIT_CODE = 75
+"""How a worker ends whose coordinator is gone."""
+
+
+def module_of(role: str) -> str:
+    """The module that is the main of a role."""
+    if role != "worker":
+        raise InternalError(f"there is no process role {role!r}")
+    return "flowpoint.launch.worker_main"
+
+
+def start_time_of(pid: int) -> float:
+    """When a process started, epoch seconds; 0.0 when it has ended already."""
+    try:
+        return float(psutil.Process(pid).create_time())
+    except psutil.NoSuchProcess:
+        return 0.0
+
+
+class SystemProcess:
+    """A child process."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._start_time = start_time_of(process.pid)
+
+    @property
+    def pid(self) -> int:
+        """See `host.base.Process`."""
+        return self._process.pid
+
+    @property
+    def start_time(self) -> float:
+        """See `host.base.Process`."""
+        return self._start_time
+
+    async def wait(self) -> int:
+        """See `host.base.Process`."""
+        return await self._process.wait()
+
+    def kill(self) -> None:
+        """See `host.base.Process`."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
+
+
+async def start_process(module: str, args: Sequence[str], log_path: str | None) -> SystemProcess:
+    """Run a module in a new interpreter, in its own session; what it prints is appended to `log_path` (None: shared).
+
+    Must be called in the thread that lives as long as this process: the parent-death signal follows the thread.
+
+    Raises:
+        WorkerLost: the system refuses another process.
+    """
+    log = None if log_path is None else os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            module,
+            *args,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise WorkerLost(
+            f"cannot start a process for {module}: {error.strerror}; see the limits of this user"
+        ) from error
+    finally:
+        if log is not None:
+            os.close(log)
+    return SystemProcess(process)
+
+
+def die_with_parent(parent: int) -> None:
+    """End this process when its parent ends. Called first of all in a child; `parent` is the pid of who started it.
+
+    Without the kernel's help (macOS) only a parent that has ended already is seen here; the heartbeat does the rest.
+    """
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+            raise InternalError(f"prctl(PR_SET_PDEATHSIG) failed: {os.strerror(ctypes.get_errno())}")
+    # The parent may have ended before the signal was asked for.
+    if os.getppid() != parent:
+        os._exit(ORPHANED_EXIT_CODE)
+
+
+def kill_stale(pid: int, start_time: float) -> bool:
+    """SIGKILL exactly the process (pid, start time) and wait until it is gone. Blocks.
+
+    Returns:
+        False when that process is not there: the pid is free, has a new owner, or is only waiting to be reaped.
+
+    Raises:
+        TransientError: it does not go away.
+    """
+    try:
+        process = psutil.Process(pid)
+        is_other = abs(process.create_time() - start_time) > START_TIME_TOLERANCE
+        if is_other or process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        # psutil looks again whether it is the same process before it sends a signal.
+        process.kill()
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied as error:
+        raise TransientError(f"cannot end process {pid} of an earlier run: it belongs to another user") from error
+    if not wait_dead(process):
+        raise TransientError(
+            f"cannot end process {pid} of an earlier run: it is still there {KILL_SECONDS_MAX:.0f} s after SIGKILL; "
+            "it probably hangs in a disk operation"
+        )
+    return True
+
+
+def wait_dead(process: psutil.Process) -> bool:
+    """Block until a process runs no more; False when it still does after `KILL_SECONDS_MAX`.
+
+    Whoever adopted it may take its time to reap it, or never do so in a container. It is dead all the same.
+    """
+    for _ in range(round(KILL_SECONDS_MAX / LOOK_SECONDS)):
+        try:
+            process.wait(LOOK_SECONDS)
+        except psutil.TimeoutExpired:
+            if _is_zombie(process):
+                return True
+        else:
+            return True
+    return False
+
+
+def _is_zombie(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True

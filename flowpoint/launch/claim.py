@@ -1,0 +1,140 @@
+"""One owner per job: the right to run a job, held by one process for its whole life.
+
+How it works: the owner holds an exclusive `flock` on `jobs/<name>/lock`. The kernel gives it up when the process ends,
+however it ends, so there is no stale lock and no race between two that start at once. The owner writes its pid into
+the locked file (only for the message that a second one gets) and `run.json` (for everybody else).
+
+Invariants: only the owner writes `run.json`. The lock file is never removed. The descriptor is not inherited, so a
+worker that outlives its coordinator for a moment does not hold the job.
+Not here: killing what an earlier run left (the coordinator does, from `Claim.previous`: design rule 8).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from flowpoint.errors import InternalError, UsageError
+from flowpoint.launch.home import Home, JobFolder, ProcessId, RunRecord
+
+SOCKET_PATH_BYTES_MAX = 99
+"""The kernel takes 103 (macOS) or 107 (Linux); the contract says under 100."""
+
+LOG_BYTES_MAX = 16 * 1024 * 1024
+"""A log that is longer when a run starts is kept as `log.1` and begun anew."""
+
+_PRIVATE_PREFIX = "flowpoint-"
+
+
+class Claim:
+    """The right to run one job. Get it from `claim_job`, give it up with `release`."""
+
+    def __init__(self, folder: JobFolder, lock: int, previous: RunRecord | None) -> None:
+        self.folder = folder
+        self.previous = previous
+        """The run before this one, if any: its processes may still be about, its job file may be another."""
+        self._lock = lock
+        self._record: RunRecord | None = None
+
+    def socket_address(self) -> str:
+        """A path for the job's HTTP socket that the kernel takes; nothing is there yet."""
+        path = self.folder.path / "socket"
+        if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
+            path = Path(_private_folder()) / "socket"
+        path.unlink(missing_ok=True)
+        return str(path)
+
+    def record(self, record: RunRecord) -> None:
+        """Tell everybody who runs the job."""
+        self._record = record
+        _replace(self.folder.run_file, record.to_json())
+
+    def record_workers(self, workers: tuple[ProcessId, ...]) -> None:
+        """Tell which workers it has. Call it before they are given anything to do."""
+        if self._record is None:
+            raise InternalError("workers recorded before the run itself")
+        self.record(self._record.with_workers(workers))
+
+    def release(self, outcome: str, *, ended: int, reason: str = "") -> None:
+        """Say how the run ended (the kind of its last event) and let others run the job."""
+        try:
+            if self._record is not None:
+                _remove_socket(self.folder, self._record.socket)
+                self.record(replace(self._record, outcome=outcome, ended=ended, reason=reason, workers=(), token=""))
+        finally:
+            os.close(self._lock)
+
+
+def claim_job(home: Home, name: str, process: ProcessId) -> Claim:
+    """Become the one that runs this job.
+
+    Raises:
+        UsageError: Another process runs it; the message tells its pid.
+    """
+    folder = home.create_job(name)
+    lock = os.open(folder.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = _owner(lock)
+        os.close(lock)
+        raise UsageError(
+            f"job {name!r} is already running ({owner}): end it with `flowpoint stop {name}`, "
+            f"or run this one under another --name"
+        ) from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, json.dumps([process.pid, process.start_time]).encode(), 0)
+    previous = folder.read_run()
+    if previous is not None:
+        _remove_socket(folder, previous.socket)
+    _turn_log(folder)
+    return Claim(folder, lock, previous)
+
+
+def _owner(lock: int) -> str:
+    """Who holds the lock. Between locking and writing its pid the file may still name an earlier owner, now dead."""
+    try:
+        owner = ProcessId(*json.loads(os.pread(lock, 200, 0)))
+    except (ValueError, TypeError):
+        return "it is just starting"
+    return f"pid {owner.pid}" if owner.is_alive() else "it is just starting"
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file as a whole. Not synced: after a crash of the machine no process is left that it could name."""
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    draft.replace(path)
+
+
+def _private_folder() -> str:
+    """A short folder that only this user can enter (mkdtemp makes it 0700)."""
+    folder = tempfile.mkdtemp(prefix=_PRIVATE_PREFIX)
+    if len(os.fsencode(folder)) + len("/socket") <= SOCKET_PATH_BYTES_MAX:
+        return folder
+    Path(folder).rmdir()
+    return tempfile.mkdtemp(prefix=_PRIVATE_PREFIX, dir="/tmp")
+
+
+def _remove_socket(folder: JobFolder, socket: str) -> None:
+    """Remove a socket of this job, and the private folder that was made for it."""
+    if not socket:
+        return
+    path = Path(socket)
+    if path.parent == folder.path:
+        path.unlink(missing_ok=True)
+    elif path.parent.name.startswith(_PRIVATE_PREFIX) and path.parent.is_dir():
+        path.unlink(missing_ok=True)
+        path.parent.rmdir()
+
+
+def _turn_log(folder: JobFolder) -> None:
+    log = folder.log
+    if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
+        log.replace(log.with_name("log.1"))

@@ -1,0 +1,131 @@
+"""Talks to a running job from another process, over its HTTP interface.
+
+How it works: `run.json` tells the job's socket and token; one connection per question. A question that the job answers
+only when something is done (a checkpoint, a stop) may take as long as it takes, but every `PROBE_SECONDS` the job is
+asked for its status on a second connection, so that a coordinator that hangs is noticed.
+
+Errors come back as they were raised in the job, by their class's name.
+Not here: the other end (`launch.http`).
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+from http.client import HTTPConnection, HTTPException
+from typing import Any
+
+from flowpoint import errors
+from flowpoint.errors import FlowPointError, InternalError, NotFoundError, TransientError
+from flowpoint.launch.control import Data
+from flowpoint.launch.home import Home, JobFolder, RunRecord
+
+ANSWER_SECONDS = 10.0
+PROBE_SECONDS = 10.0
+
+_ENDINGS = {
+    "FINISHED": "it has finished",
+    "STOPPED": "it was stopped",
+    "CANCELLED": "it was cancelled",
+    "FAILED": "it has failed",
+    "KILLED": "its coordinator was killed",
+    "RUNNING": "its coordinator does not listen yet, or no more",
+}
+
+
+class JobClient:
+    """Asks one running job."""
+
+    def __init__(self, folder: JobFolder, record: RunRecord, *, answer_seconds: float = ANSWER_SECONDS) -> None:
+        self._folder = folder
+        self._record = record
+        self._answer_seconds = answer_seconds
+
+    @classmethod
+    def of(cls, home: Home, name: str) -> JobClient:
+        """A client of the job with this name.
+
+        Raises:
+            NotFoundError: There is no such job, or it does not run.
+        """
+        folder = home.find(name)
+        record = folder.read_run()
+        if record is None:
+            raise NotFoundError(f"job {name!r} is not running; `flowpoint run` with its job file starts it")
+        if record.outcome:
+            raise not_running(record)
+        return cls(folder, record)
+
+    def get(self, path: str, *, seconds: float | None = None) -> Any:
+        """The answer to a GET, within `seconds` (default: as the client was made)."""
+        return self._ask("GET", path, self._answer_seconds if seconds is None else seconds, patient=False)
+
+    def post(self, path: str) -> Data:
+        """The answer to a POST, however long it takes while the job is alive."""
+        answer: Data = self._ask("POST", path, self._answer_seconds, patient=True)
+        return answer
+
+    def _ask(self, method: str, path: str, seconds: float, *, patient: bool) -> Any:
+        connection = _UnixConnection(self._record.socket, seconds)
+        try:
+            connection.request(method, path, headers={"Authorization": f"Bearer {self._record.token}"})
+            if patient:
+                self._wait_for_answer(connection)
+            response = connection.getresponse()
+            body = response.read()
+        except (FileNotFoundError, ConnectionRefusedError):
+            raise not_running(self._folder.read_run() or self._record) from None
+        except TimeoutError:
+            raise TransientError(
+                f"job {self._record.name!r} (pid {self._record.process.pid}) did not answer within {seconds:g} s: "
+                f"its coordinator is stopped or overloaded; try again, or look at `flowpoint logs {self._record.name}`"
+            ) from None
+        except (OSError, HTTPException) as error:
+            raise TransientError(
+                f"job {self._record.name!r} went away before it answered ({error!r}); "
+                f"`flowpoint logs {self._record.name}` tells why"
+            ) from error
+        finally:
+            connection.close()
+        return _content(response.status, body)
+
+    def _wait_for_answer(self, connection: HTTPConnection) -> None:
+        while not select.select([connection.sock], [], [], PROBE_SECONDS)[0]:
+            self.get("/status")
+
+
+class _UnixConnection(HTTPConnection):
+    """An HTTP connection over a Unix socket."""
+
+    def __init__(self, path: str, seconds: float) -> None:
+        super().__init__("localhost", timeout=seconds)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def not_running(record: RunRecord) -> NotFoundError:
+    """The error for a job that is known but has no coordinator; it says how to go on."""
+    ending = _ENDINGS.get(record.state, record.state.lower())
+    advice = f"; `{record.resume}` continues it from its newest checkpoint" if record.resume else ""
+    return NotFoundError(f"job {record.name!r} is not running: {ending}{advice if record.state != 'FINISHED' else ''}")
+
+
+def _content(status: int, body: bytes) -> Any:
+    """The data of an answer; an error in it is raised as the class it was in the job."""
+    try:
+        data = json.loads(body)
+        error = data["error"] if status >= 400 else None
+        kind, message = (error["kind"], error["message"]) if error else ("", "")
+    except (ValueError, KeyError, TypeError) as problem:
+        raise InternalError(f"the job gave an answer that cannot be understood: {body[:200]!r}") from problem
+    if not error:
+        return data
+    found = getattr(errors, kind, None)
+    if isinstance(found, type) and issubclass(found, FlowPointError):
+        raise found(message)
+    raise InternalError(message)

@@ -1,0 +1,171 @@
+"""Puts the settings of a job together: file < Job(config=) < environment < --set; later ones win.
+
+Each layer becomes a list of `Given` (key, raw value, where it stood), each of which is judged even if a later one wins:
+a wrong line in a file is an error at once, not on the day the override goes away. Then numbers that depend on the
+machine or on each other are settled, here and nowhere else.
+
+Invariant: in the result `parallelism` and `workers` are at least 1.
+
+Not here: what each key takes (`launch.settings_keys`), defaults (`model.settings`), FLOWPOINT_HOME (the launcher).
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any, Final
+
+from flowpoint.errors import ConfigError
+from flowpoint.launch.settings_keys import PARSERS, NotSupportedError, Value
+from flowpoint.model.settings import Settings
+
+ENVIRONMENT_PREFIX: Final = "FLOWPOINT_"
+_NOT_SETTINGS: Final = frozenset({"FLOWPOINT_HOME"})
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value that somebody gave. `called` is the key as it stood there, `where` says where."""
+
+    key: str
+    called: str
+    value: object
+    where: str
+
+
+def load_settings(
+    file: str | None, job_config: Mapping[str, Any], environ: Mapping[str, str], overrides: Sequence[str]
+) -> Settings:
+    """The settings a job runs with.
+
+    Args:
+        file: A TOML file, or None.
+        job_config: The job's own, nested or with dotted keys.
+        environ: The environment; FLOWPOINT_CHECKPOINT_INTERVAL is `checkpoint.interval`.
+        overrides: `KEY=VALUE`, as given to `--set`.
+
+    Raises:
+        ConfigError: An unknown key, a bad value, or one that is not supported yet.
+
+    Example:
+        >>> load_settings(None, {"checkpoint": {"interval": "1m"}}, {}, ["parallelism=2"]).checkpoint.interval
+        60.0
+    """
+    values: dict[str, Value] = {}
+    for given in (*_from_file(file), *_from_job(job_config), *_from_environment(environ), *_from_shell(overrides)):
+        values[given.key] = _judge(given)
+    return _settle(_build(values), chosen=values)
+
+
+def available_cores() -> int:
+    """The cores this process may run on, which can be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _from_file(path: str | None) -> Iterator[Given]:
+    if path is None:
+        return
+    try:
+        with open(path, "rb") as file:
+            table = tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"configuration file {path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"configuration file {path} is not TOML: {error}") from error
+    yield from _from_tables(table, f"in {path}")
+
+
+def _from_job(config: Mapping[str, Any]) -> Iterator[Given]:
+    if not isinstance(config, Mapping):
+        raise ConfigError(f"Job(config=...) is a {type(config).__name__}: give a dict of keys and values")
+    yield from _from_tables(config, "in Job(config=...)")
+
+
+def _from_tables(tables: Mapping[Any, object], where: str, prefix: str = "") -> Iterator[Given]:
+    for name, value in tables.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            yield from _from_tables(value, where, f"{key}.")
+        else:
+            yield Given(_known(key, key, PARSERS, where), key, value, where)
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
+    key_of = {_variable(key): key for key in PARSERS}
+    for name, value in sorted(environ.items()):
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in _NOT_SETTINGS:
+            yield Given(key_of[_known(name, name, key_of, "in the environment")], name, value, "in the environment")
+
+
+def _variable(key: str) -> str:
+    return ENVIRONMENT_PREFIX + key.upper().replace(".", "_")
+
+
+def _from_shell(overrides: Iterable[str]) -> Iterator[Given]:
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        key = key.strip()
+        if not equals:
+            raise ConfigError(f"--set {override}: wanted KEY=VALUE, such as --set checkpoint.interval=1s")
+        yield Given(_known(key, key, PARSERS, "in --set"), key, value.strip(), "in --set")
+
+
+def _known(name: str, called: str, names: Iterable[str], where: str) -> str:
+    names = list(names)
+    if name in names:
+        return name
+    group = [other for other in names if other.startswith(f"{name}.")]
+    if group:
+        raise ConfigError(f"{called} {where} is a group of keys, not a key: use one of {', '.join(group)}")
+    same_ending = [other for other in names if other.rpartition(".")[2] == name.rpartition(".")[2]]
+    # A right name in a wrong group is nearer than any name that is spelled alike.
+    nearest = get_close_matches(name, same_ending, n=1, cutoff=0) or get_close_matches(name, names, n=1, cutoff=0.5)
+    advice = f"did you mean {nearest[0]}?" if nearest else f"the keys are {', '.join(names)}"
+    raise ConfigError(f"unknown key {called} {where}: {advice}")
+
+
+def _judge(given: Given) -> Value:
+    shown = f"{given.called} = {given.value!r} {given.where}"
+    try:
+        return PARSERS[given.key](given.value)
+    except NotSupportedError as error:
+        raise ConfigError(f"{shown} is not supported yet: {error}") from None
+    except ValueError as error:
+        raise ConfigError(f"{shown} cannot be used: wanted {error}") from None
+
+
+def _build(values: Mapping[str, Value]) -> Settings:
+    data = Settings().to_data()
+    for key, value in values.items():
+        group, _, name = key.rpartition(".")
+        (data[group] if group else data)[name] = value
+    return Settings.from_data(data)
+
+
+def _settle(settings: Settings, chosen: Mapping[str, Value]) -> Settings:
+    """Fill in what depends on the machine, and judge what depends on each other."""
+    if settings.parallelism > settings.max_parallelism:
+        raise ConfigError(
+            f"parallelism = {settings.parallelism} cannot be used: it is more than max_parallelism,"
+            f" which is {settings.max_parallelism}"
+        )
+    if settings.heartbeat.timeout <= settings.heartbeat.interval:
+        raise ConfigError(
+            f"heartbeat.timeout = {settings.heartbeat.timeout:g}s cannot be used: it must be longer than"
+            f" heartbeat.interval, which is {settings.heartbeat.interval:g}s"
+        )
+    restart = settings.restart
+    if restart.delay_max < restart.delay and "restart.delay_max" not in chosen:
+        restart = replace(restart, delay_max=restart.delay)
+    if restart.delay_max < restart.delay:
+        raise ConfigError(
+            f"restart.delay_max = {restart.delay_max:g}s cannot be used: it is less than restart.delay,"
+            f" which is {restart.delay:g}s"
+        )
+    parallelism = settings.parallelism or min(available_cores(), settings.max_parallelism)
+    return replace(settings, parallelism=parallelism, workers=settings.workers or parallelism, restart=restart)

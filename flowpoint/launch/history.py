@@ -1,0 +1,64 @@
+"""The checkpoints of a job that is not running, from its storage.
+
+How it works: the commit log tells which checkpoints exist, each one's manifest what it holds. A checkpoint that the
+log names and whose manifest is missing or damaged is shown as damaged: somebody should know before they need it.
+
+Not here: pending and failed checkpoints; only the running job knows of them. Reading every file: that is `verify`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from flowpoint.errors import SnapshotError
+from flowpoint.host.system import SystemHost
+from flowpoint.launch.control import Data
+from flowpoint.launch.home import Home
+from flowpoint.model.commits import CommitEntry
+from flowpoint.snapshot.commit_log import CommitLog
+from flowpoint.snapshot.manifests import read_manifest
+from flowpoint.snapshot.storage import FolderStorage, Storage
+
+_SNAPSHOTS = frozenset({"checkpoint", "savepoint"})
+
+
+def list_checkpoints(home: Home, name: str) -> list[Data]:
+    """The retained checkpoints of a job, oldest first, with the keys of `checkpoints --json`.
+
+    Raises:
+        SnapshotError: An entry of the commit log itself is damaged.
+    """
+    record = home.job(name).read_run()
+    root = Path(record.storage) if record is not None and record.storage else home.checkpoints(name)
+    if not root.is_dir():
+        return []
+    host = SystemHost("history", str(home.root))
+    storage = FolderStorage(host.disk, host.new_id, str(root))
+    return asyncio.run(describe_retained(storage, CommitLog(storage, "", host), str(root)))
+
+
+async def describe_retained(storage: Storage, log: CommitLog, root: str) -> list[Data]:
+    """What the commit log of a storage says of its checkpoints, oldest first."""
+    entries = await log.entries()
+    return [await _describe(storage, entry, Path(root)) for entry in entries if entry.kind in _SNAPSHOTS]
+
+
+async def _describe(storage: Storage, entry: CommitEntry, root: Path) -> Data:
+    data: Data = {
+        "id": entry.checkpoint,
+        "attempt": entry.attempt,
+        "kind": entry.kind,
+        "state": "completed",
+        "started": entry.created,
+        "duration_ms": entry.extra.get("duration_ms"),
+        "bytes": None,
+        "parent": entry.parent,
+        "path": str(root / entry.directory),
+        "reason": "",
+    }
+    try:
+        manifest = await read_manifest(storage, entry.directory)
+    except SnapshotError as error:
+        return data | {"state": "damaged", "reason": str(error)}
+    return data | {"started": manifest.created, "bytes": sum(file.bytes for file in manifest.files())}

@@ -1,0 +1,204 @@
+"""Loads a job file: reads it once, executes those very bytes, finds the job in it.
+
+The coordinator calls `load_source` and hands the bytes to its workers; `build_job` does the same thing in both, so that
+both mean the same job (design 5a, rule 20). The file runs as the module `flowpoint_job`, whatever it is called, so that
+the names of its classes do not change when it is moved. `if __name__ == "__main__":` is therefore false in it.
+
+Invariants: the bytes executed are the bytes of the `JobSource`, also in tracebacks, even if the file has changed since.
+A failure raises UsageError; if the author's own code raised, that exception is the `__cause__`, and its traceback
+begins in the job file.
+
+Not here: whether the job makes sense (`plan.validate`), and whether its name belongs to another file (the launcher).
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import CodeType, ModuleType, TracebackType
+from typing import Any, Protocol, runtime_checkable
+
+from flowpoint.errors import FlowPointError, UsageError
+from flowpoint.plan.graph import StreamGraph
+
+MODULE_NAME = "flowpoint_job"
+
+_loading: ContextVar[bool] = ContextVar("flowpoint_job_loading", default=False)
+
+
+@runtime_checkable
+class JobObject(Protocol):
+    """An `api.Job`, as far as launching needs it."""
+
+    name: str
+    config: dict[str, Any]
+
+    def graph(self) -> StreamGraph:
+        """What the author built."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobSource:
+    """A job file as it was read: absolute path, and content."""
+
+    path: str
+    content: bytes
+
+    def to_data(self) -> dict[str, Any]:
+        """As a dict, for messages."""
+        return {"path": self.path, "content": self.content}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> JobSource:
+        """The reverse of `to_data`."""
+        return cls(data["path"], data["content"])
+
+
+class Params(dict[str, str]):
+    """The `--param` values; asking for one that was not given tells the person at the shell, not the author."""
+
+    def __init__(self, path: str, values: Mapping[str, str]) -> None:
+        super().__init__(values)
+        self._path = path
+
+    def __missing__(self, name: str) -> str:
+        raise UsageError(f"job file {self._path} needs a value for {name!r}: add --param {name}=VALUE")
+
+
+def load_source(path: str) -> JobSource:
+    """Read a job file.
+
+    Raises:
+        UsageError: There is no such file, or it cannot be read.
+    """
+    absolute = os.path.abspath(path)
+    if os.path.isdir(absolute):
+        raise UsageError(f"job file {path} is a folder: give the Python file in it")
+    try:
+        with open(absolute, "rb") as file:
+            return JobSource(absolute, file.read())
+    except FileNotFoundError:
+        raise UsageError(f"job file {path} does not exist: looked for {absolute}") from None
+    except OSError as error:
+        raise UsageError(f"job file {path} cannot be read: {error.strerror}") from error
+
+
+def build_job(source: JobSource, params: Mapping[str, str]) -> JobObject:
+    """Execute a job file and return its job: its `job`, or what its `build()` or `build(params)` returns.
+
+    Raises:
+        UsageError: It cannot be executed, has no job, or has no use for `params`.
+    """
+    code = _compile(source)
+    with _as_main_folder(source):
+        module = _execute(source, code)
+        return _find_job(source, vars(module), Params(source.path, params))
+
+
+def is_loading() -> bool:
+    """Whether the caller is (called by) a job file that `build_job` is executing."""
+    return _loading.get()
+
+
+def _compile(source: JobSource) -> CodeType:
+    try:
+        return compile(source.content, source.path, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise UsageError(f"job file {source.path}, line {error.lineno}: {error.msg}") from error
+    except ValueError as error:
+        raise UsageError(f"job file {source.path} is not Python text: {error}") from error
+
+
+@contextmanager
+def _as_main_folder(source: JobSource) -> Iterator[None]:
+    """Let the job file import its neighbours, as a script can, now and later on; and mark that it is loading."""
+    folder = os.path.dirname(source.path)
+    if folder not in sys.path[:1]:
+        sys.path.insert(0, folder)
+    token = _loading.set(True)
+    try:
+        yield
+    finally:
+        _loading.reset(token)
+
+
+def _execute(source: JobSource, code: CodeType) -> ModuleType:
+    module = ModuleType(MODULE_NAME)
+    module.__file__ = source.path
+    # Dataclasses and typing look up the module of a class by its name while the class is made.
+    sys.modules[MODULE_NAME] = module
+    _remember_lines(source)
+    with _blaming(source, "could not be loaded"):
+        exec(code, vars(module))  # noqa: S102  executing the author's file is the duty of this module
+    return module
+
+
+def _remember_lines(source: JobSource) -> None:
+    """Show the lines that were executed in tracebacks, not those in the file by then."""
+    lines = source.content.decode("utf-8", errors="replace").splitlines(keepends=True)
+    # Without a modification time linecache never looks at the file.
+    linecache.cache[source.path] = (len(source.content), None, lines, source.path)
+
+
+@contextmanager
+def _blaming(source: JobSource, what: str) -> Iterator[None]:
+    """Turn what the author's code raises into a UsageError; what FlowPoint says about it passes through."""
+    try:
+        yield
+    except FlowPointError:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001  the author's code may raise anything
+        own = _from_file(source.path, error.__traceback__)
+        where = f", line {own.tb_lineno}" if own is not None else ""
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise UsageError(f"job file {source.path}{where} {what}: {text}") from error.with_traceback(own)
+
+
+def _from_file(path: str, trace: TracebackType | None) -> TracebackType | None:
+    """The part of a traceback that begins in the job file."""
+    while trace is not None and trace.tb_frame.f_code.co_filename != path:
+        trace = trace.tb_next
+    return trace
+
+
+def _find_job(source: JobSource, names: Mapping[str, object], params: Params) -> JobObject:
+    job, build = names.get("job"), names.get("build")
+    if isinstance(job, JobObject):
+        if params:
+            raise UsageError(
+                f"job file {source.path} takes no parameters, but --param {' '.join(params)} was given:"
+                " define build(params) instead of job"
+            )
+        return job
+    if inspect.isfunction(build):
+        return _call_build(source, build, params)
+    if job is not None:
+        raise UsageError(f"job in {source.path} is a {type(job).__name__}, not a Job: write job = Job(...)")
+    raise UsageError(f"job file {source.path} has no job: {_hint(names)}")
+
+
+def _hint(names: Mapping[str, object]) -> str:
+    others = [name for name, value in names.items() if isinstance(value, JobObject) and not isinstance(value, type)]
+    if others:
+        return f"found a Job called {', '.join(others)}; call it job"
+    return "define job = Job(...), or a function build() that returns one"
+
+
+def _call_build(source: JobSource, build: Callable[..., object], params: Params) -> JobObject:
+    takes_params = bool(inspect.signature(build).parameters)
+    if params and not takes_params:
+        raise UsageError(
+            f"build() in {source.path} takes no parameters, but --param {' '.join(params)} was given:"
+            " define build(params)"
+        )
+    with _blaming(source, "could not build its job"):
+        job = build(params) if takes_params else build()
+    if not isinstance(job, JobObject):
+        raise UsageError(f"build() in {source.path} returned a {type(job).__name__}, not a Job: end it with return job")
+    return job

@@ -1,0 +1,267 @@
+"""The one place where a job is put together: file, settings, plan, claim, host, coordinator, HTTP, signals.
+
+    load and compile -> claim the name -> kill what an earlier run left -> coordinator -> say how it ended
+
+Everything that can be refused is refused before anything is started. The HTTP interface comes up while the workers
+start, so that its import costs no time of the job's.
+
+Not here: what happens to the job (`coordinator`), what is printed (`cli`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import uvloop
+
+from flowpoint.coordinator.coordinator import Coordinator, Outcome
+from flowpoint.coordinator.job import JobToRun, Wishes
+from flowpoint.host.system import SystemHost
+from flowpoint.launch.claim import Claim, claim_job
+from flowpoint.launch.config import load_settings
+from flowpoint.launch.control import Data, Event, EventKind, RunOptions, RunView
+from flowpoint.launch.home import Home, ProcessId, RunRecord
+from flowpoint.launch.job_log import JobLog
+from flowpoint.launch.jobfile import build_job, load_source
+from flowpoint.launch.worker_main import worker_arguments
+from flowpoint.model.settings import Settings
+from flowpoint.plan.compile import CompiledJob, compile_graph
+from flowpoint.protocol.job_table import JobState
+
+if TYPE_CHECKING:
+    from flowpoint.launch.running import RunningJob
+
+REFRESH_SECONDS = 0.25
+
+_LAST = {
+    JobState.FINISHED: EventKind.FINISHED,
+    JobState.STOPPED: EventKind.STOPPED,
+    JobState.CANCELLED: EventKind.CANCELLED,
+    JobState.FAILED: EventKind.FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Assembled:
+    """A job file, understood: nothing has been started yet."""
+
+    options: RunOptions
+    compiled: CompiledJob
+    settings: Settings
+    source: Data
+
+    @property
+    def name(self) -> str:
+        return self.compiled.plan.job
+
+
+def run_job_file(options: RunOptions, view: RunView) -> int:
+    """Run a job file to its end and return the exit code of design 6.2.
+
+    Raises:
+        UsageError, ConfigError, PlanError: the job cannot be started as asked; nothing was started.
+    """
+    assembled = _assemble(options)
+    home = Home.from_environment()
+    host = SystemHost("coordinator", str(home.job(assembled.name).path))
+    claim = claim_job(home, assembled.name, ProcessId(host.pid, host.start_time))
+    outcome: Outcome | None = None
+    try:
+        outcome = uvloop.run(_Run(assembled, home, claim, host, view).run())
+    finally:
+        state = outcome.state if outcome is not None else JobState.FAILED
+        reason = outcome.reason if outcome is not None else "the coordinator ended by an error of its own"
+        claim.release(_LAST[state].value, ended=host.wall_ms(), reason=reason)
+    return outcome.exit_code
+
+
+def _assemble(options: RunOptions) -> _Assembled:
+    source = load_source(options.job_file)
+    job = build_job(source, dict(options.params))
+    overrides = list(options.settings)
+    if options.parallelism is not None:
+        overrides.append(f"parallelism={options.parallelism}")
+    if options.workers is not None:
+        overrides.append(f"workers={options.workers}")
+    settings = load_settings(options.config_file, job.config, os.environ, overrides)
+    compiled = compile_graph(job.graph(), settings.parallelism, settings.max_parallelism, name=options.name)
+    shipped: Data = {
+        **source.to_data(),
+        "params": dict(options.params),
+        "parallelism": settings.parallelism,
+        "skip_lost_input": options.skip_lost_input,
+        "allow_non_restored": options.allow_non_restored,
+    }
+    return _Assembled(options, compiled, settings, shipped)
+
+
+class _Run:
+    """One run of a job in this process."""
+
+    def __init__(self, assembled: _Assembled, home: Home, claim: Claim, host: SystemHost, view: RunView) -> None:
+        self._assembled = assembled
+        self._home = home
+        self._claim = claim
+        self._host = host
+        self._view = view
+        self._log = JobLog(claim.folder.log)
+        self._token = secrets.token_hex(16)
+        self._socket = claim.socket_address()
+        self._interrupts = 0
+
+    async def run(self) -> Outcome:
+        """Run to the end."""
+        job = self._job()
+        await self._kill_stale()
+        self._record(job)
+        coordinator = Coordinator(self._host, job, self._emit, self._on_workers)
+        self._announce(job)
+        try:
+            with _signals(lambda: self._interrupt(coordinator)):
+                outcome = await self._run_beside_http(coordinator, job)
+        finally:
+            await self._host.disk.remove_tree(job.work_dir)
+        self._tell_end(outcome)
+        self._log.close()
+        await self._host.close()
+        return outcome
+
+    def _job(self) -> JobToRun:
+        options, settings, name = self._assembled.options, self._assembled.settings, self._assembled.name
+        storage = settings.checkpoint.storage.removeprefix("file://")
+        root = f"{os.path.abspath(storage)}/{name}" if storage else str(self._home.checkpoints(name))
+        return JobToRun(
+            plan=self._assembled.compiled.plan,
+            operators=self._assembled.compiled.operators,
+            settings=settings,
+            source=self._assembled.source,
+            storage=root,
+            work_dir=str(self._home.work(name)),
+            arguments=worker_arguments(str(self._claim.folder.path), settings.heartbeat.interval),
+            log_path=str(self._claim.folder.log),
+            wishes=Wishes(
+                fresh=options.fresh,
+                take_output=options.take_output,
+                allow_non_restored=options.allow_non_restored,
+                accept_duplicates=options.accept_duplicates,
+                skip_lost_input=options.skip_lost_input,
+            ),
+        )
+
+    async def _kill_stale(self) -> None:
+        """Make certain that no process of an earlier run is left (rule 8)."""
+        if self._claim.previous is None:
+            return
+        for process in self._claim.previous.workers:
+            if await self._host.kill_stale(process.pid, process.start_time):
+                self._emit(Event(EventKind.WARNING, f"killed worker pid {process.pid} that an earlier run had left"))
+
+    def _record(self, job: JobToRun) -> None:
+        self._claim.record(
+            RunRecord(
+                name=self._assembled.name,
+                process=ProcessId(self._host.pid, self._host.start_time),
+                job_file=str(self._assembled.source["path"]),
+                socket=self._socket,
+                token=self._token,
+                storage=job.storage,
+                resume=self._assembled.options.resume_command(),
+                started=self._host.wall_ms(),
+            )
+        )
+
+    def _on_workers(self, pids: dict[int, tuple[int, float]]) -> None:
+        self._claim.record_workers(tuple(ProcessId(pid, start_time) for pid, start_time in pids.values()))
+
+    def _announce(self, job: JobToRun) -> None:
+        path = self._assembled.source["path"]
+        data = {
+            "name": self._assembled.name,
+            "pid": self._host.pid,
+            "job_file": path,
+            "log": str(self._claim.folder.log),
+        }
+        self._emit(Event(EventKind.STARTED, f"job {self._assembled.name} started (pid {self._host.pid})", data))
+        previous = self._claim.previous
+        if previous is not None and previous.job_file != path:
+            text = f"the job {self._assembled.name!r} was last run from {previous.job_file}, this is {path}"
+            self._emit(Event(EventKind.WARNING, text))
+        for warning in self._assembled.compiled.warnings:
+            self._emit(Event(EventKind.WARNING, warning))
+
+    def _emit(self, event: Event) -> None:
+        self._log.write(event, self._host.wall_ms())
+        self._view.on_event(event)
+
+    # ------------------------------------------------------------------ beside the coordinator
+
+    async def _run_beside_http(self, coordinator: Coordinator, job: JobToRun) -> Outcome:
+        async with asyncio.TaskGroup() as group:
+            beside = group.create_task(self._serve(coordinator, job), name="http and view")
+            outcome = await coordinator.run()
+            beside.cancel()
+        return outcome
+
+    async def _serve(self, coordinator: Coordinator, job: JobToRun) -> None:
+        # Imported here: the workers are starting meanwhile.
+        from flowpoint.launch.http import HttpServer
+        from flowpoint.launch.running import RunningJob
+
+        facts: Data = {
+            "job_file": self._assembled.source["path"],
+            "pid": self._host.pid,
+            "started": self._host.wall_ms(),
+        }
+        running = RunningJob(coordinator, job, facts, self._host)
+        server = HttpServer(running, self._token, lambda line: self._emit(Event(EventKind.WARNING, line)))
+        await server.start(self._socket)
+        try:
+            await self._refresh(running)
+        finally:
+            await server.close()
+
+    async def _refresh(self, running: RunningJob) -> None:
+        while True:
+            self._view.refresh(running.status(), running.workers())
+            await asyncio.sleep(REFRESH_SECONDS)
+
+    def _interrupt(self, coordinator: Coordinator) -> None:
+        """The first signal stops gracefully, the second cancels."""
+        self._interrupts += 1
+        if self._interrupts == 1:
+            coordinator.request_stop(130).add_done_callback(lambda future: future.cancelled() or future.exception())
+        else:
+            coordinator.request_cancel(130)
+
+    def _tell_end(self, outcome: Outcome) -> None:
+        data: Data = {"exit_code": outcome.exit_code}
+        if outcome.state is JobState.FAILED and outcome.failure is not None:
+            failure = outcome.failure
+            data |= {"kind": failure.kind, "trace": failure.trace, "operator": failure.operator}
+        text = f"job {self._assembled.name} {outcome.state.value}: {outcome.reason}"
+        if outcome.state is JobState.FAILED:
+            text = f"job {self._assembled.name} failed: {outcome.reason}"
+        self._emit(Event(_LAST[outcome.state], text, data))
+
+
+class _signals:
+    """SIGINT and SIGTERM call `interrupt` while this is entered."""
+
+    def __init__(self, interrupt: Callable[[], None]) -> None:
+        self._interrupt = interrupt
+
+    def __enter__(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._interrupt)
+
+    def __exit__(self, *_: object) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)

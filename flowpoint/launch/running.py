@@ -1,0 +1,110 @@
+"""A running job as the shell and the HTTP interface see it: `launch.control.JobControl` on a coordinator.
+
+Not here: HTTP itself, signals, what the numbers are made of (`coordinator.statistics`).
+"""
+
+from __future__ import annotations
+
+import psutil
+
+from flowpoint.coordinator.coordinator import Coordinator
+from flowpoint.coordinator.job import JobToRun
+from flowpoint.host.base import Host
+from flowpoint.launch.control import Data
+from flowpoint.launch.history import describe_retained
+from flowpoint.snapshot.commit_log import CommitLog
+from flowpoint.snapshot.storage import FolderStorage
+
+
+class RunningJob:
+    """Answers for one coordinator. `facts` are status fields that do not change: job_file, pid, started."""
+
+    def __init__(self, coordinator: Coordinator, job: JobToRun, facts: Data, host: Host) -> None:
+        self._coordinator = coordinator
+        self._job = job
+        self._facts = facts
+        self._host = host
+        self._processes: dict[int, psutil.Process] = {}
+
+    def status(self) -> Data:
+        """See `JobControl`."""
+        coordinator, statistics = self._coordinator, self._coordinator.statistics
+        last = coordinator.checkpoints.last_completed
+        shown = None
+        if last is not None:
+            shown = {
+                "id": last.id,
+                "duration_ms": last.duration_ms,
+                "bytes": last.bytes,
+                "alignment_ms": last.alignment_ms,
+            }
+        return {
+            "name": self._job.plan.job,
+            "state": coordinator.state.value.upper(),
+            "attempt": coordinator.attempt,
+            "restarts": coordinator.restarts,
+            "parallelism": max(task.parallelism for task in self._job.plan.tasks),
+            "records_in": statistics.records_in,
+            "records_out": statistics.records_out,
+            "rate": round(statistics.rate(), 1),
+            "lag": None,
+            "backpressure": round(min(statistics.backpressure(), 1.0), 3),
+            "last_checkpoint": shown,
+            "reason": coordinator.reason,
+            "operators": statistics.operators(),
+            **self._facts,
+        }
+
+    def workers(self) -> list[Data]:
+        """See `JobControl`."""
+        shown = []
+        for index, (pid, _) in self._coordinator.pids().items():
+            cpu, rss = self._usage(pid)
+            shown.append(
+                {
+                    "index": index,
+                    "pid": pid,
+                    "subtasks": self._coordinator.subtasks_of(index),
+                    "cpu_percent": cpu,
+                    "rss_bytes": rss,
+                    "rate": round(self._coordinator.statistics.worker_rate(index), 1),
+                }
+            )
+        return shown
+
+    def _usage(self, pid: int) -> tuple[float, int]:
+        """CPU since the last look, in percent of a core, and resident memory in bytes; zeros when it has just ended."""
+        try:
+            process = self._processes.setdefault(pid, psutil.Process(pid))
+            return process.cpu_percent(), process.memory_info().rss
+        except psutil.Error:
+            self._processes.pop(pid, None)
+            return 0.0, 0
+
+    async def checkpoints(self) -> list[Data]:
+        """See `JobControl`."""
+        storage = FolderStorage(self._host.disk, self._host.new_id, self._job.storage)
+        retained = await describe_retained(storage, CommitLog(storage, "", self._host), self._job.storage)
+        known = [record.to_data() for record in self._coordinator.checkpoints.history]
+        by_id = {(data["id"], data["attempt"]): data for data in retained}
+        for data in known:
+            path = f"{self._job.storage}/{data['path']}"
+            if data["state"] != "completed" or (data["id"], data["attempt"]) in by_id:
+                by_id[data["id"], data["attempt"]] = data | {"path": path}
+        return [by_id[key] for key in sorted(by_id)]
+
+    async def checkpoint(self) -> Data:
+        """See `JobControl`."""
+        record = await self._coordinator.request_checkpoint()
+        return record.to_data() | {"path": f"{self._job.storage}/{record.path}"}
+
+    async def stop(self) -> Data:
+        """See `JobControl`."""
+        record = await self._coordinator.request_stop(0)
+        return record.to_data() | {"path": f"{self._job.storage}/{record.path}"}
+
+    async def cancel(self) -> Data:
+        """See `JobControl`."""
+        self._coordinator.request_cancel(130)
+        await self._coordinator.is_over.wait()
+        return self.status()

@@ -1,0 +1,103 @@
+"""The main of a worker process: `python -m flowpoint.launch.worker_main <json>`.
+
+The argument is one JSON object (see `worker_arguments`). The job's code arrives with each `Deploy`, as the very bytes
+that the coordinator read (rule 20), is executed here, compiled, and must give the same plan fingerprint.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from flowpoint.errors import PlanError
+from flowpoint.model import messages
+from flowpoint.model.plan import JobPlan
+from flowpoint.plan.compile import compile_graph
+from flowpoint.plan.graph import StreamGraph
+from flowpoint.runtime.contracts import OperatorDef
+from flowpoint.runtime.worker import Load, worker_main
+
+BuildGraph = Callable[[Mapping[str, Any]], StreamGraph]
+
+
+def worker_arguments(run_dir: str, heartbeat_interval: float) -> Callable[[int, str, str], Sequence[str]]:
+    """The command line of a worker, for `coordinator.workers.Workers`."""
+
+    def arguments(index: int, incarnation: str, address: str) -> Sequence[str]:
+        data = {
+            "index": index,
+            "incarnation": incarnation,
+            "address": address,
+            "heartbeat_interval": heartbeat_interval,
+            "run_dir": run_dir,
+            "parent": os.getpid(),
+        }
+        return [json.dumps(data)]
+
+    return arguments
+
+
+def load_with(build_graph: BuildGraph) -> Load:
+    """How a worker gets its functions from a `Deploy`: build the graph, compile it as the coordinator did, compare."""
+
+    def load(deploy: messages.Deploy) -> Mapping[str, OperatorDef]:
+        plan = JobPlan.from_data(deploy.plan)
+        graph = build_graph(deploy.source)
+        compiled = compile_graph(graph, deploy.source["parallelism"], plan.max_parallelism, name=deploy.job)
+        if compiled.plan.fingerprint != plan.fingerprint:
+            raise PlanError(
+                f"the job file of {deploy.job!r} builds another graph in a worker than in the coordinator "
+                f"(fingerprints {compiled.plan.fingerprint[:12]} and {plan.fingerprint[:12]}); "
+                "make it independent of time, random numbers, environment and process"
+            )
+        return compiled.operators
+
+    return load
+
+
+def graph_from_source(source: Mapping[str, Any]) -> StreamGraph:
+    """Execute the job file's bytes and take its graph."""
+    from flowpoint.launch.jobfile import JobSource, build_job
+
+    job = build_job(JobSource.from_data(source), source["params"])
+    graph: StreamGraph = job.graph()
+    return graph
+
+
+def main() -> None:
+    """Run until the coordinator is gone."""
+    from flowpoint.host.processes import die_with_parent
+
+    arguments = json.loads(sys.argv[1])
+    die_with_parent(arguments["parent"])
+    import uvloop
+
+    from flowpoint.host.system import SystemHost
+
+    def log(text: str) -> None:
+        print(text, flush=True)
+
+    async def run() -> None:
+        host = SystemHost(f"worker-{arguments['index']}", arguments["run_dir"])
+        await worker_main(
+            host,
+            arguments["address"],
+            arguments["index"],
+            arguments["incarnation"],
+            arguments["heartbeat_interval"],
+            load_with(graph_from_source),
+            log,
+        )
+        await host.close()
+
+    uvloop.run(run())
+    sys.stdout.flush()
+    # A user's blocked thread must not keep a worker that has done its duty alive.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

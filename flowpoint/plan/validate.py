@@ -1,0 +1,211 @@
+"""Judges a stream graph: raises PlanError with one sentence that names the operator, or says nothing.
+
+Each `_check_...` looks at one thing. What can be wrong with one operator is found before what can be wrong with the
+whole, so that the message points at the cause.
+
+Invariant: a graph that passes can be compiled; `plan.compile` calls `validate` first and then trusts it.
+
+Not here: configuration (`launch.config`), keys and records (found while the job runs).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Final
+
+from flowpoint.errors import PlanError
+from flowpoint.model.plan import KEYED_KINDS, OperatorKind
+from flowpoint.plan.graph import GraphOperator, StreamGraph, function_name
+from flowpoint.plan.states import declared_states, misplaced_states
+
+MAX_PARALLELISM_LIMIT: Final = 32768
+NAME_BYTES_MAX: Final = 100
+"""A uid or job name becomes part of file names, which may have 255 bytes on most file systems."""
+
+_PATH_SAFE: Final = re.compile(r"\w[\w.+-]*")
+_SOURCE_METHODS: Final = ("splits", "open")
+_SINK_METHODS: Final = ("begin", "open", "commit", "abort", "clean", "can_take_back")
+
+
+def validate(graph: StreamGraph, parallelism: int, max_parallelism: int) -> None:
+    """Check a whole graph against the settings it will run with.
+
+    Raises:
+        PlanError: the first thing that is wrong.
+    """
+    check_path_name("the job's name", graph.job)
+    _check_max_parallelism(max_parallelism)
+    _check_parallelism("the job's parallelism", parallelism, max_parallelism)
+    _check_types(graph)
+    for operator in graph.operators:
+        _check_operator(operator, max_parallelism)
+    for key in graph.keys:
+        _check_callable(f"key_by at {key.place}", key.function)
+    _check_ends(graph)
+    _check_uids(graph)
+    _check_keys_used(graph)
+
+
+def check_path_name(what: str, name: object) -> None:
+    """Check a name that becomes part of file names.
+
+    Raises:
+        PlanError: it is empty, too long, or has a character that cannot be in every path.
+    """
+    if not isinstance(name, str):
+        raise PlanError(f"{what} is {name!r}, of type {type(name).__name__}: it must be a string")
+    if not _PATH_SAFE.fullmatch(name) or len(name.encode()) > NAME_BYTES_MAX:
+        raise PlanError(
+            f"{what} {name!r} cannot be part of a path: use letters, digits, '_', '-', '+' and '.', begin with a letter,"
+            f" digit or '_', at most {NAME_BYTES_MAX} bytes"
+        )
+
+
+def _check_max_parallelism(max_parallelism: int) -> None:
+    if not 1 <= max_parallelism <= MAX_PARALLELISM_LIMIT:
+        raise PlanError(f"max_parallelism is {max_parallelism}: it must be between 1 and {MAX_PARALLELISM_LIMIT}")
+
+
+def _check_parallelism(what: str, parallelism: object, max_parallelism: int) -> None:
+    if not isinstance(parallelism, int) or isinstance(parallelism, bool):
+        raise PlanError(f"{what} is {parallelism!r}: it must be a whole number")
+    if not 1 <= parallelism <= max_parallelism:
+        raise PlanError(
+            f"{what} is {parallelism}: it must be between 1 and max_parallelism, which is {max_parallelism}"
+        )
+
+
+def _check_types(graph: StreamGraph) -> None:
+    for tp in graph.types:
+        if not isinstance(tp, type):
+            raise PlanError(
+                f"types= of job {graph.job!r} has {tp!r}, which is not a class: list the classes of records"
+            )
+
+
+def _check_operator(operator: GraphOperator, max_parallelism: int) -> None:
+    label = operator.label
+    if operator.uid is not None:
+        check_path_name(f"the uid of {operator.kind} at {operator.place},", operator.uid)
+    if operator.name is not None and (not isinstance(operator.name, str) or not operator.name.isprintable()):
+        raise PlanError(f"{label} has the name {operator.name!r}: a name must be printable text on one line")
+    if operator.parallelism is not None:
+        _check_parallelism(f"the parallelism of {label}", operator.parallelism, max_parallelism)
+    match operator.kind:
+        case OperatorKind.SOURCE:
+            _check_factory(label, "Source", operator.function, _SOURCE_METHODS)
+        case OperatorKind.SINK:
+            _check_factory(label, "Sink", operator.function, _SINK_METHODS)
+        case OperatorKind.PROCESS:
+            _check_process_function(label, operator.function)
+        case OperatorKind.COUNT:
+            pass
+        case OperatorKind.SUM if operator.function is None:
+            pass
+        case _:
+            _check_callable(label, operator.function)
+
+
+def _check_factory(label: str, role: str, factory: object, methods: tuple[str, ...]) -> None:
+    if inspect.isclass(factory):
+        raise PlanError(f"{label} got the class {factory.__name__}: pass an instance, {factory.__name__}(...)")
+    missing = [name for name in methods if not _has_member(factory, name)]
+    if missing:
+        raise PlanError(
+            f"{label} got a {type(factory).__name__}, which is not a {role}: it has no {', '.join(missing)};"
+            f" a {role} has {', '.join(methods)}"
+        )
+
+
+def _has_member(factory: object, name: str) -> bool:
+    # Looked up on the class, so that a property is seen without being run.
+    return getattr(type(factory), name, None) is not None or name in getattr(factory, "__dict__", {})
+
+
+def _check_callable(label: str, function: object) -> None:
+    if not callable(function):
+        hint = "; a KeyedProcessFunction goes to key_by(...).process(...)" if hasattr(function, "process") else ""
+        raise PlanError(f"{label} got {_describe(function)}, which is not callable: pass a function{hint}")
+    if _is_async(function):
+        raise PlanError(
+            f"{label} got the async function {function_name(function)!r}: only plain functions are supported yet"
+        )
+
+
+def _is_async(function: Callable[..., object]) -> bool:
+    # Of a callable object, the method that is called; inspect looks through functools.partial by itself.
+    candidates = [function] if inspect.isclass(function) else [function, type(function).__call__]
+    return any(inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each) for each in candidates)
+
+
+def _check_process_function(label: str, function: object) -> None:
+    if inspect.isclass(function):
+        raise PlanError(f"{label} got the class {function.__name__}: pass an instance, {function.__name__}(...)")
+    if not callable(getattr(function, "process", None)):
+        raise PlanError(
+            f"{label} got {_describe(function)}, which has no process method: pass an instance of a"
+            " KeyedProcessFunction, or use map, filter or flat_map before key_by"
+        )
+    name = type(function).__name__
+    for method in ("process", "on_timer", "open", "close"):
+        member = getattr(function, method, None)
+        if member is not None and _is_async(member):
+            raise PlanError(f"{label}: {name}.{method} is an async function: only plain functions are supported yet")
+    _check_states(label, function)
+
+
+def _check_states(label: str, function: object) -> None:
+    name = type(function).__name__
+    for misplaced in misplaced_states(function):
+        raise PlanError(
+            f"{label}: {name} sets self.{misplaced.attribute} to the state {misplaced.name!r}:"
+            f" declare it in the class body, {misplaced.attribute} = ...State({misplaced.name!r})"
+        )
+    attribute_of: dict[str, str] = {}
+    for state in declared_states(function):
+        check_path_name(f"{label}: the state name {name}.{state.attribute} =", state.name)
+        if state.name in attribute_of:
+            raise PlanError(
+                f"{label}: {name} declares the state {state.name!r} twice, as {attribute_of[state.name]} and"
+                f" {state.attribute}: give each its own name"
+            )
+        attribute_of[state.name] = state.attribute
+
+
+def _check_ends(graph: StreamGraph) -> None:
+    kinds = {operator.kind for operator in graph.operators}
+    if OperatorKind.SOURCE not in kinds:
+        raise PlanError(f"job {graph.job!r} has no source: begin with job.source(...)")
+    if OperatorKind.SINK not in kinds:
+        raise PlanError(f"job {graph.job!r} has no sink, so nothing would come out of it: end a stream with .sink(...)")
+
+
+def _check_uids(graph: StreamGraph) -> None:
+    owner: dict[str, GraphOperator] = {}
+    for operator in graph.operators:
+        if operator.uid is None:
+            continue
+        # Some file systems fold case: two such uids would share their files there.
+        folded = operator.uid.casefold()
+        if folded in owner:
+            raise PlanError(
+                f"two operators have the uid {operator.uid!r}: {owner[folded].label} and {operator.label};"
+                " give each its own uid (upper and lower case count as the same)"
+            )
+        owner[folded] = operator
+
+
+def _check_keys_used(graph: StreamGraph) -> None:
+    used = {id(operator.key) for operator in graph.operators if operator.kind in KEYED_KINDS}
+    for key in graph.keys:
+        if id(key) not in used:
+            raise PlanError(
+                f"{key.name} is followed by no keyed operator: add count, sum, reduce or process, or remove it"
+            )
+
+
+def _describe(thing: object) -> str:
+    """For messages: functions by name, anything else by its type, never by address."""
+    return f"the function {function_name(thing)!r}" if inspect.isroutine(thing) else f"a {type(thing).__name__}"

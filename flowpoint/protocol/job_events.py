@@ -1,0 +1,286 @@
+"""What can happen to a job, and what its life asks the coordinator to do: the words of `protocol.job`.
+
+Events are facts, actions are orders. The coordinator carries out the actions of one event in their order before it
+handles the next event; an action that takes time goes on beside, and its outcome comes back as an event.
+
+Events about an attempt (deployed, ended, committed, checkpoint and entry outcomes) must be of the attempt that is
+live: the coordinator drops those of an ended one, as it drops late messages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flowpoint.protocol.checkpoint import CheckpointFailure
+from flowpoint.protocol.restart import Verdict
+
+# ------------------------------------------------------------------ events
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The coordinator is up: stale processes are killed, storage is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersReady:
+    """Every slot has a joined worker with nothing deployed (`Membership.is_ready`); due while `awaits_workers`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllDeployed:
+    """Every worker has built its part of the attempt, state is open, restored committables are committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFinished:
+    """Instead of an attempt: the commit log says that the job is finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllEnded:
+    """Every subtask of the attempt has seen the end of its input."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailureSeen:
+    """The attempt or a worker failed. `lost`: workers that are dead, hung, or could not be started.
+
+    Reported once per loss. The verdict is `RestartPolicy`'s, asked once per failed attempt and once per further loss.
+    """
+
+    reason: str
+    verdict: Verdict
+    lost: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RestartDue:
+    """The delay of `ScheduleRestart(restart=...)` is over."""
+
+    restart: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """Stop gracefully: take a last checkpoint, commit, exit with this code."""
+
+    exit_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    """Stop now: what is not committed is left to the next run."""
+
+    exit_code: int = 130
+
+
+@dataclass(frozen=True, slots=True)
+class StopCheckpointDone:
+    """The checkpoint of the stop is in the commit log."""
+
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopCheckpointFailed:
+    """The checkpoint of the stop failed, and the failure is tolerated (else it is a `FailureSeen`)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FinalCheckpointDone:
+    """The last checkpoint of a bounded job is in the commit log."""
+
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class FinalCheckpointFailed:
+    """The last checkpoint failed, and the failure is tolerated (else it is a `FailureSeen`)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AllCommitted:
+    """Every sink has confirmed that it committed everything up to this checkpoint. May be told of any checkpoint."""
+
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class EntryAppended:
+    """The entry asked for by `AppendEntry` is in the commit log."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryFailed:
+    """The entry asked for by `AppendEntry` is certainly not in the commit log and could not be brought there."""
+
+    reason: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class FencedOff:
+    """A newer attempt of another coordinator is in the commit log."""
+
+    reason: str
+
+
+JobEvent = (
+    Begin
+    | WorkersReady
+    | AllDeployed
+    | FoundFinished
+    | AllEnded
+    | FailureSeen
+    | RestartDue
+    | StopRequested
+    | CancelRequested
+    | StopCheckpointDone
+    | StopCheckpointFailed
+    | FinalCheckpointDone
+    | FinalCheckpointFailed
+    | AllCommitted
+    | EntryAppended
+    | EntryFailed
+    | FencedOff
+)
+
+# ------------------------------------------------------------------ actions
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnWorkers:
+    """Start a process in every slot that is ABSENT, and in every slot that is LOST as soon as it is reaped."""
+
+
+@dataclass(frozen=True, slots=True)
+class KillWorkers:
+    """SIGKILL and reap these. They are not started again before `SpawnWorkers`."""
+
+    workers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeployAttempt:
+    """Begin the next attempt in the commit log, decide what to restore, begin the sinks, send `Deploy` to everybody.
+
+    Comes back as AllDeployed, FoundFinished, FailureSeen or FencedOff.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseAttempt:
+    """The attempt is over: end what it has running here, send `Release` to every worker that has a part of it.
+
+    A worker that does not answer in time is a `FailureSeen(lost=...)`.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRestart:
+    """Send `RestartDue(restart)` after `delay` seconds. Replaces the one scheduled before."""
+
+    delay: float
+    restart: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartRecords:
+    """Send `Start` to every worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartCheckpoints:
+    """Begin periodic checkpoints (`CheckpointScheduler.start`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendCheckpoints:
+    """No new checkpoints but the last one (`CheckpointScheduler.suspend`; requests by hand are refused)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeCheckpoints:
+    """Periodic checkpoints again (`CheckpointScheduler.resume`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbortCheckpoints:
+    """Fail every pending checkpoint with this reason, and tell the workers of a live attempt."""
+
+    failure: CheckpointFailure
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerStopCheckpoint:
+    """Trigger a checkpoint after whose barrier the sources halt, once nothing else is pending.
+
+    Comes back as StopCheckpointDone, StopCheckpointFailed or FailureSeen.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerFinalCheckpoint:
+    """Trigger the last checkpoint of a bounded job, once nothing else is pending.
+
+    Comes back as FinalCheckpointDone, FinalCheckpointFailed or FailureSeen.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeSources:
+    """Send `Resume`: sources that halted go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportStopFailed:
+    """Tell whoever asked for the stop that the job goes on, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AppendEntry:
+    """Append an entry of this `CommitKind` ("finished" or "stopped"). Comes back as EntryAppended or EntryFailed."""
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndWorkers:
+    """End every worker process and reap it: in an orderly way if it does so soon, else by SIGKILL."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExitJob:
+    """The job's life is over: end the coordinator with this exit code."""
+
+    state: str
+    exit_code: int
+    reason: str
+
+
+JobAction = (
+    SpawnWorkers
+    | KillWorkers
+    | DeployAttempt
+    | ReleaseAttempt
+    | ScheduleRestart
+    | StartRecords
+    | StartCheckpoints
+    | SuspendCheckpoints
+    | ResumeCheckpoints
+    | AbortCheckpoints
+    | TriggerStopCheckpoint
+    | TriggerFinalCheckpoint
+    | ResumeSources
+    | ReportStopFailed
+    | AppendEntry
+    | EndWorkers
+    | ExitJob
+)

@@ -1,0 +1,159 @@
+"""From which checkpoint an attempt starts, decided from the commit log alone (never from a listing of folders).
+
+Nothing is stored about "the newest good checkpoint": it is derived each time. `choose` names the checkpoint that has
+to be examined next, the caller examines it (manifest, sizes, checksums) and asks again, until it gets a decision:
+
+    newest commit of the lineage is "finished"     AlreadyFinished
+    no checkpoint in the lineage                   StartEmpty
+    the newest checkpoint is good                  Restore
+    it is damaged                                  its ancestors in turn, but only where that loses or doubles nothing:
+                                                   the sinks can take back, or duplicates are accepted; else Refuse
+    all are damaged                                Refuse (never start over silently)
+
+Ancestors, not merely older ones: after a fall-back from 17 to 16 the sinks have taken back what 17 committed, so 17
+must not be restored any more, even if it can be read again. 18 was taken after 16, so 17 is not an ancestor of it.
+(`CommitEntry.parent` is the *id* of the checkpoint that was restored or completed last before this one.)
+
+Savepoints are not candidates: they commit no sinks, and their output is not this lineage's (design 5a, rule 3).
+
+Not here: reading anything; dealing state out to subtasks (`assignment`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from flowpoint.model.commits import CommitEntry
+
+
+class CommitKind(StrEnum):
+    """What an entry of the commit log says: the values of `CommitEntry.kind`."""
+
+    ATTEMPT = "attempt"  # attempt k begins: everything older is fenced
+    CHECKPOINT = "checkpoint"  # a checkpoint is complete: from here on it counts, and sinks commit
+    SAVEPOINT = "savepoint"  # a savepoint is complete; sinks do not commit, failover never uses it
+    STOPPED = "stopped"  # a graceful stop came about
+    FINISHED = "finished"  # the job has read all its input and committed all its output
+
+
+@dataclass(frozen=True, slots=True)
+class Examine:
+    """Look at this checkpoint, put what is wrong with it (or None) into `health`, and ask again."""
+
+    entry: CommitEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Start from this checkpoint. `skipped` are damaged newer ones, newest first, whose output is taken back."""
+
+    entry: CommitEntry
+    skipped: tuple[CommitEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StartEmpty:
+    """There is no checkpoint: start from the beginning of the input. `lineage` is "" when there is none yet."""
+
+    lineage: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyFinished:
+    """There is nothing left to do."""
+
+    entry: CommitEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Going on could lose or double records; the reason says what would accept that."""
+
+    reason: str
+
+
+RestoreDecision = Restore | StartEmpty | AlreadyFinished | Refuse
+
+
+def choose(
+    commits: Sequence[CommitEntry],
+    health: Mapping[str, str | None],
+    *,
+    can_take_back: bool,
+    accept_duplicates: bool = False,
+) -> RestoreDecision | Examine:
+    """What to restore.
+
+    Args:
+        commits: the whole log, in any order.
+        health: per checkpoint directory that was examined: what is wrong with it, or None when it is good.
+        can_take_back: whether every sink can undo commits that are newer than the restored checkpoint.
+        accept_duplicates: the shell's `--accept-duplicates`.
+
+    Example:
+        >>> choose([], {}, can_take_back=False)
+        StartEmpty(lineage='')
+    """
+    log = sorted(commits, key=lambda entry: entry.number)
+    if not log:
+        return StartEmpty("")
+    lineage = log[-1].lineage
+    own = [entry for entry in log if entry.lineage == lineage]
+    finished = next((entry for entry in own if entry.kind == CommitKind.FINISHED), None)
+    if finished:
+        return AlreadyFinished(finished)
+    chain = _chain(own)
+    if not chain:
+        return StartEmpty(lineage)
+    for position, entry in enumerate(chain):
+        if position and not (can_take_back or accept_duplicates):
+            return _refuse_older(chain, health)
+        if entry.directory not in health:
+            return Examine(entry)
+        if health[entry.directory] is None:
+            return Restore(entry, tuple(chain[:position]))
+    return _refuse_all(chain, health)
+
+
+def next_checkpoint_id(commits: Sequence[CommitEntry], *, given_out: int = 0) -> int:
+    """The id of the next checkpoint or savepoint; ids rise over all attempts, also after a fall-back.
+
+    `given_out` is the highest id that this coordinator has used, since failed checkpoints are not in the log. Ids of
+    checkpoints that failed under an earlier coordinator may come again; their folders differ by the attempt.
+    """
+    return max(given_out, *(entry.checkpoint for entry in commits), 0) + 1
+
+
+def _chain(own: Sequence[CommitEntry]) -> list[CommitEntry]:
+    """The newest checkpoint of a lineage and its ancestors that are still in the log, newest first."""
+    checkpoints = [entry for entry in own if entry.kind == CommitKind.CHECKPOINT]
+    by_id = {entry.checkpoint: entry for entry in checkpoints}
+    assert len(by_id) == len(checkpoints), f"two commits of one checkpoint id: {checkpoints}"
+    chain: list[CommitEntry] = []
+    entry = checkpoints[-1] if checkpoints else None
+    while entry:
+        chain.append(entry)
+        assert entry.parent < entry.checkpoint, f"a checkpoint is newer than its parent: {entry}"
+        entry = by_id.get(entry.parent)
+    return chain
+
+
+def _damage(chain: Sequence[CommitEntry], health: Mapping[str, str | None]) -> str:
+    return "; ".join(f"{entry.directory}: {health[entry.directory]}" for entry in chain if entry.directory in health)
+
+
+def _refuse_older(chain: Sequence[CommitEntry], health: Mapping[str, str | None]) -> Refuse:
+    return Refuse(
+        f"cannot continue from the newest checkpoint {chain[0].directory}: it is damaged ({_damage(chain, health)}); "
+        f"its output is committed and a sink cannot take it back, so the older {chain[1].directory} would write it "
+        "again; repair the files, or pass --accept-duplicates"
+    )
+
+
+def _refuse_all(chain: Sequence[CommitEntry], health: Mapping[str, str | None]) -> Refuse:
+    return Refuse(
+        f"cannot continue: no retained checkpoint is good ({_damage(chain, health)}); repair the files, start from a "
+        "savepoint with --from, or start over with --fresh"
+    )

@@ -1,0 +1,111 @@
+"""When a checkpoint may be triggered.
+
+    kind         who asks                  waits for
+    PERIODIC     the clock                 interval since the last checkpoint's trigger, min_pause since the end of
+                                           the last one of any kind, a free slot
+    CHECKPOINT   a person                  a free slot
+    SAVEPOINT    a person                  a free slot
+    STOP, FINAL  stop; the end of input    everything that is running to end (complete, fail or expire)
+
+Slots: `max_concurrent`, but one when there is a `min_pause` (as in Flink: a pause *between* checkpoints leaves no room
+for two). STOP and FINAL wait rather than abort what is running: a completed checkpoint is worth having if the last one
+fails, and a hung one is ended by its timeout. From `suspend()` (stop or end asked for) to `resume()` nothing periodic
+is triggered, so nothing can get in before them. Ticks that were missed do not pile up.
+
+Not here: ids, the queue of requests (the coordinator's), the checkpoint itself.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from flowpoint.model.settings import CheckpointSettings
+
+
+class TriggerKind(StrEnum):
+    """Who wants a checkpoint."""
+
+    PERIODIC = "periodic"
+    CHECKPOINT = "checkpoint"
+    SAVEPOINT = "savepoint"
+    STOP = "stop"
+    FINAL = "final"
+
+
+class Permission(StrEnum):
+    """The scheduler's answer."""
+
+    RUN = "run"
+    WAIT = "wait"
+
+
+class CheckpointScheduler:
+    """Plans the checkpoints of one attempt after another; `start` begins each.
+
+    Example:
+        >>> scheduler = CheckpointScheduler(CheckpointSettings(interval=10.0))
+        >>> scheduler.start(now=100.0)
+        >>> scheduler.next_due(now=103.0)
+        110.0
+        >>> str(scheduler.may_trigger(103.0, pending=0, kind=TriggerKind.SAVEPOINT))
+        'run'
+    """
+
+    def __init__(self, settings: CheckpointSettings) -> None:
+        self._settings = settings
+        self._slots = 1 if settings.min_pause > 0 else settings.max_concurrent
+        self._is_periodic = False
+        self._interval_from = 0.0
+        self._pause_from: float | None = None
+
+    def start(self, now: float) -> None:
+        """Records flow: the first periodic checkpoint is due after an interval."""
+        self._is_periodic = True
+        self._interval_from = now
+        self._pause_from = None
+
+    def suspend(self) -> None:
+        """No periodic checkpoints from here on."""
+        self._is_periodic = False
+
+    def resume(self) -> None:
+        """Periodic checkpoints again, where they were."""
+        self._is_periodic = True
+
+    def next_due(self, now: float) -> float | None:
+        """When the next periodic checkpoint is due (`now` if it is overdue); None while there are none.
+
+        When it is due and does not get its slot, ask again at the next `completed` or `failed`.
+        """
+        if not self._is_periodic or self._settings.interval <= 0:
+            return None
+        due = self._interval_from + self._settings.interval
+        if self._pause_from is not None:
+            due = max(due, self._pause_from + self._settings.min_pause)
+        return max(due, now)
+
+    def may_trigger(self, now: float, pending: int, kind: TriggerKind) -> Permission:
+        """Whether a checkpoint of this kind may be triggered while `pending` are running."""
+        assert pending >= 0, f"{pending=}"
+        match kind:
+            case TriggerKind.PERIODIC:
+                due = self.next_due(now)
+                is_allowed = due is not None and due <= now and pending < self._slots
+            case TriggerKind.CHECKPOINT | TriggerKind.SAVEPOINT:
+                is_allowed = pending < self._slots
+            case TriggerKind.STOP | TriggerKind.FINAL:
+                is_allowed = pending == 0
+        return Permission.RUN if is_allowed else Permission.WAIT
+
+    def triggered(self, now: float, kind: TriggerKind = TriggerKind.PERIODIC) -> None:
+        """A checkpoint was triggered. A savepoint commits no sinks, so it does not put off the next checkpoint."""
+        if kind is not TriggerKind.SAVEPOINT:
+            self._interval_from = now
+
+    def completed(self, now: float) -> None:
+        """A checkpoint of any kind came about."""
+        self._pause_from = now
+
+    def failed(self, now: float) -> None:
+        """A checkpoint of any kind failed."""
+        self._pause_from = now

@@ -1,0 +1,324 @@
+"""Which faults happen when: the budget of what the design must survive, and the injector that draws from it.
+
+THE FAULT BUDGET. Injected, in any number, order and combination, also while an earlier one is being recovered from:
+
+- kill -9 of any process, of all, of the coordinator, at any time and at any named point: before or after an operation
+  takes effect. What it was writing is cut off somewhere; of what it was sending a prefix arrives.
+- Power failure: all processes end; names and bytes that were not synced vanish, stay, or are torn or zeroed.
+- SIGSTOP of any process for any time, longer than every timeout too; it then goes on where it was (a zombie).
+- A link that breaks, stalls, or (as TCP can) silently swallows what one side sends, until somebody notices.
+- Bursts of disk errors, each on any operation: not done and said so; done, but the answer is an error; a sync that
+  failed, after which the bytes are lost for good. A full disk for a while, with partial writes. A slow disk.
+- A wall clock that jumps by seconds to hours, both ways.
+- Bit rot in one file of the newest checkpoint, once in a run, where the scenario's sinks can take back (rule 1).
+
+Not injected, as no design here can or need survive it: loss of what was synced; damage to the commit log, to input, to
+committed output or to a second checkpoint; frames changed, doubled or out of order; a monotonic clock that runs back;
+errors without end (bursts are over after `BURST_SECONDS`, and the liveness phase has none).
+
+A run draws its `FaultMix` first (swarm testing): a random part of the kinds, so that each run is bad in its own way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from typing import assert_never
+
+from flowpoint.sim.disk import DiskFaults
+from flowpoint.sim.network import Network
+from flowpoint.sim.world import Phase, Point, SimProcess, SimWorld
+
+BURST_SECONDS = (0.05, 1.0)
+TRAP_SECONDS = 5.0
+SECOND_FAILURE_DELAY = (0.0, 0.6)
+CLOCK_JUMPS_MS = (-3_600_000, -60_000, -1_000, 1_000, 60_000, 3_600_000)
+TRAPS = (
+    ("connect", ""),
+    ("disk.create", ""),
+    ("disk.link", "/commits/"),
+    ("disk.link", "manifest"),
+    ("disk.list", "/commits"),
+    ("disk.make_dirs", "/chk-"),
+    ("disk.read", "manifest"),
+    ("disk.read", "/shared/"),
+    ("disk.remove", ""),
+    ("disk.remove", "/commits/"),
+    ("disk.rename", ""),
+    ("disk.rename", "part-"),
+    ("disk.sync", ""),
+    ("disk.sync", "part-"),
+    ("disk.sync", "/shared/"),
+    ("disk.sync_dir", ""),
+    ("disk.sync_dir", "/commits"),
+    ("disk.write", ""),
+    ("start_process", ""),
+)
+
+
+class FaultKind(StrEnum):
+    """Everything that the injector can do."""
+
+    KILL_WORKER = "kill_worker"
+    KILL_COORDINATOR = "kill_coordinator"
+    KILL_WORKERS = "kill_workers"
+    KILL_AT_POINT = "kill_at_point"
+    POWER_FAILURE = "power_failure"
+    PAUSE_WORKER = "pause_worker"
+    PAUSE_COORDINATOR = "pause_coordinator"
+    BREAK_LINK = "break_link"
+    CUT_LINK = "cut_link"
+    STALL_LINKS = "stall_links"
+    DISK_ERRORS = "disk_errors"
+    LOST_ANSWERS = "lost_answers"
+    DISK_FULL = "disk_full"
+    DISK_SLOW = "disk_slow"
+    CLOCK_JUMP = "clock_jump"
+    BIT_ROT = "bit_rot"
+
+
+KILLS = frozenset(
+    {
+        FaultKind.KILL_WORKER,
+        FaultKind.KILL_COORDINATOR,
+        FaultKind.KILL_WORKERS,
+        FaultKind.KILL_AT_POINT,
+        FaultKind.POWER_FAILURE,
+    }
+)
+ALL_FAULTS = frozenset(FaultKind)
+WITHOUT_DAMAGE = ALL_FAULTS - {FaultKind.BIT_ROT}
+
+
+@dataclass(frozen=True, slots=True)
+class FaultMix:
+    """What happens in one run.
+
+    kinds: what is drawn from, each equally likely.
+    quiet: virtual seconds before the first fault.
+    gap: mean virtual seconds between two faults.
+    count_max: no more faults than this.
+    second_failure_rate: how often a kill is followed by another one while the first is being recovered from.
+    pause_seconds: how long SIGSTOP lasts, at most.
+    """
+
+    kinds: tuple[FaultKind, ...]
+    quiet: float
+    gap: float
+    count_max: int
+    second_failure_rate: float
+    pause_seconds: float
+
+    def __str__(self) -> str:
+        names = ", ".join(self.kinds) or "none"
+        return f"faults: {names}; after {self.quiet} s, every {self.gap} s, at most {self.count_max}"
+
+
+def draw_mix(random: Random, allowed: frozenset[FaultKind] = WITHOUT_DAMAGE) -> FaultMix:
+    """Draw a run's faults: about half of the allowed kinds, and always one that kills."""
+    kinds = [kind for kind in FaultKind if kind in allowed and random.random() < 0.5]
+    kills = [kind for kind in FaultKind if kind in allowed & KILLS]
+    if kills and not KILLS.intersection(kinds):
+        kinds.append(random.choice(kills))
+    return FaultMix(
+        kinds=tuple(kinds),
+        quiet=random.choice((0.0, 0.3, 1.0)),
+        gap=random.choice((0.05, 0.2, 0.5, 1.5)),
+        count_max=random.randint(1, 12),
+        second_failure_rate=random.choice((0.3, 0.7)),
+        pause_seconds=random.choice((0.5, 3.0, 30.0)),
+    )
+
+
+class FaultInjector:
+    """Does to the world what the mix says. `damage` rots a file of the newest checkpoint and says which, if it can."""
+
+    def __init__(self, world: SimWorld, mix: FaultMix, damage: Callable[[], str | None] | None = None) -> None:
+        self._world = world
+        self._mix = mix
+        self._damage = damage
+        self._random = world.stream("faults")
+        self._damaged = False
+        self._second_failure_due = True
+        self._trap: _Trap | None = None
+        world.watch_points(self._on_point)
+
+    async def run(self) -> None:
+        """Inject until the mix is used up. Cancel it to end the faults; `SimWorld.heal` ends those that last."""
+        try:
+            # What lasts goes on beside the next faults.
+            async with asyncio.TaskGroup() as lasting:
+                await asyncio.sleep(self._mix.quiet)
+                for _ in range(self._mix.count_max):
+                    await asyncio.sleep(self._random.expovariate(1 / self._mix.gap))
+                    kind = self._random.choice(self._mix.kinds)
+                    self._inject(kind, lasting)
+                    if kind in KILLS and self._draw_second_failure():
+                        await asyncio.sleep(self._random.uniform(*SECOND_FAILURE_DELAY))
+                        self._kill_one("while the last failure is being recovered from")
+        finally:
+            self._trap = None
+
+    def _draw_second_failure(self) -> bool:
+        # The first kill of a run always gets company, so that every campaign fails during recovery.
+        due, self._second_failure_due = self._second_failure_due, False
+        return due or self._random.random() < self._mix.second_failure_rate
+
+    def _inject(self, kind: FaultKind, lasting: asyncio.TaskGroup) -> None:  # one switch
+        self._world.trace.mark(f"fault {kind}")
+        match kind:
+            case FaultKind.KILL_WORKER:
+                self._kill_some(self._children(), 1)
+            case FaultKind.KILL_COORDINATOR:
+                self._kill_some(self._roots(), 1)
+            case FaultKind.KILL_WORKERS:
+                self._kill_some(self._children(), len(self._world.processes))
+            case FaultKind.KILL_AT_POINT:
+                lasting.create_task(self._set_trap())
+            case FaultKind.POWER_FAILURE:
+                self._world.power_failure()
+            case FaultKind.PAUSE_WORKER:
+                lasting.create_task(self._pause(self._children()))
+            case FaultKind.PAUSE_COORDINATOR:
+                lasting.create_task(self._pause(self._roots()))
+            case FaultKind.BREAK_LINK | FaultKind.CUT_LINK:
+                self._hurt_link(kind)
+            case FaultKind.STALL_LINKS:
+                lasting.create_task(self._burst(kind, self._world.network, "stall_rate", (0.01, 0.1), 0.0))
+            case FaultKind.DISK_ERRORS:
+                lasting.create_task(self._burst(kind, self._world.disk_faults, "error_rate", (0.02, 0.2), 0.0))
+            case FaultKind.LOST_ANSWERS:
+                lasting.create_task(self._burst(kind, self._world.disk_faults, "lost_answer_rate", (0.02, 0.2), 0.0))
+            case FaultKind.DISK_FULL:
+                lasting.create_task(self._burst(kind, self._world.disk_faults, "full", (True,), False))
+            case FaultKind.DISK_SLOW:
+                lasting.create_task(self._burst(kind, self._world.disk_faults, "slowness", (10.0, 100.0), 1.0))
+            case FaultKind.CLOCK_JUMP:
+                jump = self._random.choice(CLOCK_JUMPS_MS)
+                self._world.wall_skew_ms += jump
+                self._tell(f"the wall clock jumps by {jump} ms")
+            case FaultKind.BIT_ROT:
+                self._rot()
+            case _:
+                assert_never(kind)
+
+    # ------------------------------------------------------------------ processes
+
+    def _roots(self) -> list[SimProcess]:
+        return [process for process in self._world.living() if process.parent is None]
+
+    def _children(self) -> list[SimProcess]:
+        return [process for process in self._world.living() if process.parent is not None]
+
+    def _kill_some(self, candidates: list[SimProcess], count: int) -> None:
+        for _ in range(min(count, len(candidates))):
+            self._kill(candidates.pop(self._random.randrange(len(candidates))), "by a fault")
+
+    def _kill_one(self, why: str) -> None:
+        living = self._world.living()
+        if living:
+            self._kill(self._random.choice(living), why)
+
+    def _kill(self, process: SimProcess, why: str) -> None:
+        self._world.trace.mark(f"killed {process.role} in {process.activity()}")
+        self._world.kill(process, why)
+
+    async def _pause(self, candidates: list[SimProcess]) -> None:
+        if not candidates:
+            return
+        process = self._random.choice(candidates)
+        self._world.pause(process)
+        await asyncio.sleep(self._random.uniform(0.01, self._mix.pause_seconds))
+        self._world.resume(process)
+
+    # ------------------------------------------------------------------ kills at points
+
+    async def _set_trap(self) -> None:
+        """Kill whoever comes to a drawn point next; wait for it a while."""
+        trap = self._trap = _Trap.draw(self._random)
+        self._tell(f"a trap is set: {trap}")
+        deadline = self._world.loop.time() + TRAP_SECONDS
+        while self._trap is trap and self._world.loop.time() < deadline:
+            await asyncio.sleep(0.05)
+        self._trap = None
+
+    def _on_point(self, point: Point) -> None:
+        if self._trap is not None and self._trap.catches(point):
+            where = f"{point.phase} {point.operation} of {point.subject}"
+            self._world.trace.mark(f"trapped {point.process.role} {point.phase} {point.operation}")
+            self._trap = None
+            self._world.kill(point.process, f"at a point: {where}")
+
+    # ------------------------------------------------------------------ links, disk, damage
+
+    def _hurt_link(self, kind: FaultKind) -> None:
+        links = [link for process in self._world.living() for link in process.links.values()]
+        if not links:
+            return
+        link = self._random.choice(links)
+        if kind is FaultKind.CUT_LINK:
+            self._tell(f"what {link.owner.name} sends to {link.peer.name} now vanishes silently")
+            link.cut_out()
+        else:
+            self._tell(f"a link between {link.owner.name} and {link.peer.name} breaks")
+            link.break_both("the link broke")
+
+    async def _burst(
+        self,
+        kind: FaultKind,
+        target: DiskFaults | Network,
+        attribute: str,
+        values: Sequence[float],
+        healthy: float,
+    ) -> None:
+        """Set what is wrong to one of the values for a while."""
+        seconds, value = self._random.uniform(*BURST_SECONDS), self._random.choice(values)
+        self._tell(f"{kind} for {seconds:.3f} s")
+        setattr(target, attribute, value)
+        await asyncio.sleep(seconds)
+        setattr(target, attribute, healthy)
+
+    def _rot(self) -> None:
+        if self._damage is None or self._damaged:
+            return
+        damaged = self._damage()
+        if damaged is not None:
+            self._damaged = True
+            self._tell(f"bit rot in {damaged}")
+
+    def _tell(self, text: str) -> None:
+        self._world.trace.tell("fault", text)
+
+
+class _Trap:
+    """Waits for the n-th time that some operation is done to some subject."""
+
+    def __init__(self, operation: str, subject: str, phase: Phase, countdown: int) -> None:
+        self.operation = operation
+        self.subject = subject
+        self.phase = phase
+        self.countdown = countdown
+
+    @classmethod
+    def draw(cls, random: Random) -> _Trap:
+        """A trap at one of the points that matter, or at any one."""
+        phases: tuple[Phase, Phase] = ("before", "after")
+        phase = random.choice(phases)
+        if random.random() < 0.5:
+            return cls("", "", phase, random.randint(1, 40))
+        operation, subject = random.choice(TRAPS)
+        return cls(operation, subject, phase, random.randint(1, 4))
+
+    def catches(self, point: Point) -> bool:
+        """Whether this is the point."""
+        if point.phase != self.phase or self.operation not in point.operation or self.subject not in point.subject:
+            return False
+        self.countdown -= 1
+        return self.countdown == 0
+
+    def __str__(self) -> str:
+        what = self.operation or "any operation"
+        return f"{self.phase} the {self.countdown}. {what} on {self.subject or 'anything'}"

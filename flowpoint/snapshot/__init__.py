@@ -1,0 +1,1 @@
+"""State to files and back: storage, commit log, manifests, writing and reading state, retention."""

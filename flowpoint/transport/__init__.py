@@ -1,0 +1,1 @@
+"""Messages and batches over links: formats, credited channels, control messages."""

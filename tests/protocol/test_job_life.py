@@ -1,0 +1,552 @@
+"""`protocol.job`: every cell of its table, the stories that matter, and all that can happen to a small job.
+
+`World` is a coordinator with two workers, reduced to facts. `explore` follows every order in which its facts and up to
+three failures can come, checks after each step that the orders given out are sound, and afterwards that every state
+leads to an end once nothing fails any more.
+"""
+
+import copy
+import itertools
+from dataclasses import fields
+
+import pytest
+
+from flowpoint.errors import InternalError
+from flowpoint.protocol import job_events as ev
+from flowpoint.protocol.checkpoint import CheckpointFailure
+from flowpoint.protocol.job import HISTORY_MAX, JobLife
+from flowpoint.protocol.job_table import MEANINGS, OVER, TRANSITIONS, JobState
+from flowpoint.protocol.restart import GiveUp, Restart
+
+EVENTS = {
+    event: event(**{field.name: value for field in fields(event) if (value := SAMPLES.get(field.name)) is not None})
+    for SAMPLES in [{"reason": "disk full", "verdict": Restart(1.5), "restart": 1, "checkpoint": 9}]
+    for event in ev.JobEvent.__args__
+}
+LOST = ev.FailureSeen("worker 1 was killed", Restart(0.0), lost=(1,))
+HOPELESS = ev.FailureSeen("line 7 is no JSON", GiveUp("line 7 is no JSON"))
+TO_RUNNING = (ev.Begin(), ev.WorkersReady(), ev.AllDeployed())
+PATHS = {
+    JobState.CREATED: (),
+    JobState.STARTING: TO_RUNNING[:1],
+    JobState.DEPLOYING: TO_RUNNING[:2],
+    JobState.RUNNING: TO_RUNNING,
+    JobState.RESTARTING: (*TO_RUNNING, LOST),
+    JobState.STOPPING: (*TO_RUNNING, ev.StopRequested()),
+    JobState.FINISHING: (*TO_RUNNING, ev.AllEnded()),
+    JobState.COMMITTING: (*TO_RUNNING, ev.StopRequested(), ev.StopCheckpointDone(9)),
+    JobState.RECORDING: (*TO_RUNNING, ev.StopRequested(), ev.StopCheckpointDone(9), ev.AllCommitted(9)),
+    JobState.FINISHED: (*TO_RUNNING[:2], ev.FoundFinished()),
+    JobState.STOPPED: (ev.StopRequested(),),
+    JobState.CANCELLED: (ev.CancelRequested(),),
+    JobState.FAILED: (*TO_RUNNING, HOPELESS),
+}
+
+
+def life_after(*events):
+    life = JobLife()
+    for event in events:
+        life.handle(event)
+    return life
+
+
+def told(life, *events):
+    """All that is ordered after these events."""
+    return [action for event in events for action in life.handle(event)]
+
+
+# ------------------------------------------------------------------ the table
+
+
+@pytest.mark.parametrize(
+    ("state", "event"), itertools.product(JobState, EVENTS), ids=lambda x: getattr(x, "__name__", x)
+)
+def test_when_an_event_comes_in_a_state_then_the_table_says_what_may_follow(state, event):
+    life = life_after(*PATHS[state])
+    assert life.state is state
+
+    if (state, event) in TRANSITIONS:
+        life.handle(EVENTS[event])
+        assert life.state in TRANSITIONS[state, event].targets
+    else:
+        with pytest.raises(InternalError, match=f"job is {state}, which has no event {event.__name__}"):
+            life.handle(EVENTS[event])
+        assert life.state is state
+
+
+def test_when_a_bug_is_reported_then_the_last_events_are_in_it_and_no_more():
+    life = life_after(*TO_RUNNING)
+    for number in range(2 * HISTORY_MAX):
+        life.handle(ev.AllCommitted(number))
+
+    with pytest.raises(InternalError) as caught:
+        life.handle(ev.Begin())
+
+    assert str(caught.value).count("AllCommitted") == HISTORY_MAX
+
+
+def test_when_the_job_is_over_then_late_events_order_nothing():
+    for state in OVER:
+        for event in EVENTS.values():
+            if not isinstance(event, ev.Begin):
+                assert life_after(*PATHS[state]).handle(event) == []
+
+
+def test_when_states_are_listed_then_each_has_a_meaning():
+    assert set(MEANINGS) == set(JobState) == set(PATHS)
+
+
+def test_when_a_job_is_asked_about_then_its_answers_fit_its_state():
+    for state, path in PATHS.items():
+        life = life_after(*path)
+        assert life.is_over == (state in OVER)
+        assert life.is_live == (state.name in {"DEPLOYING", "RUNNING", "STOPPING", "FINISHING", "COMMITTING"})
+        assert life.awaits_workers == (state.name in {"STARTING", "RESTARTING"})
+
+
+# ------------------------------------------------------------------ stories
+
+
+def test_when_the_input_ends_then_the_job_finishes_in_three_steps():
+    life = life_after(*TO_RUNNING)
+
+    assert life.handle(ev.AllEnded()) == [ev.SuspendCheckpoints(), ev.TriggerFinalCheckpoint()]
+    assert life.handle(ev.FinalCheckpointDone(5)) == []
+    assert life.handle(ev.AllCommitted(5)) == [ev.AppendEntry("finished")]
+    assert life.handle(ev.EntryAppended()) == [
+        ev.AbortCheckpoints(CheckpointFailure.ABORTED_BY_END),
+        ev.EndWorkers(),
+        ev.ExitJob("finished", 0, "all input read, all output committed"),
+    ]
+
+
+def test_when_a_stop_is_asked_for_then_the_job_stops_with_a_checkpoint_and_the_asked_code():
+    life = life_after(*TO_RUNNING)
+
+    assert life.handle(ev.StopRequested(exit_code=130)) == [ev.SuspendCheckpoints(), ev.TriggerStopCheckpoint()]
+    assert life.handle(ev.StopCheckpointDone(5)) == []
+    assert life.handle(ev.AllCommitted(5)) == [ev.AppendEntry("stopped")]
+    assert life.handle(ev.EntryAppended())[-1] == ev.ExitJob("stopped", 130, "stopped")
+
+
+def test_when_a_stop_is_asked_for_twice_then_the_first_says_how_the_job_exits():
+    life = life_after(*TO_RUNNING, ev.StopRequested(exit_code=130), ev.StopRequested(exit_code=0))
+
+    actions = told(life, ev.StopCheckpointDone(5), ev.AllCommitted(5), ev.EntryAppended())
+
+    assert actions[-1] == ev.ExitJob("stopped", 130, "stopped")
+
+
+def test_when_an_older_checkpoint_is_confirmed_while_committing_then_the_last_one_is_still_awaited():
+    life = life_after(*TO_RUNNING, ev.AllEnded(), ev.FinalCheckpointDone(5))
+
+    assert life.handle(ev.AllCommitted(4)) == []
+    assert life.state is JobState.COMMITTING
+
+
+def test_when_a_worker_dies_then_it_is_killed_the_others_released_and_all_starts_again():
+    life = life_after(*TO_RUNNING)
+
+    assert life.handle(LOST) == [
+        ev.AbortCheckpoints(CheckpointFailure.ABORTED_BY_FAILOVER),
+        ev.KillWorkers((1,)),
+        ev.ReleaseAttempt(),
+        ev.ScheduleRestart(0.0, restart=1),
+    ]
+    assert life.handle(ev.RestartDue(1)) == [ev.SpawnWorkers()]
+    assert life.handle(ev.WorkersReady()) == [ev.DeployAttempt()]
+    assert life.handle(ev.AllDeployed()) == [ev.StartRecords(), ev.StartCheckpoints()]
+    assert life.restarts == 1
+
+
+def test_when_a_user_function_raises_then_the_workers_are_kept():
+    life = life_after(*TO_RUNNING)
+
+    actions = life.handle(ev.FailureSeen("ValueError", Restart(1.0)))
+
+    assert not any(isinstance(action, ev.KillWorkers) for action in actions)
+    assert actions[-1] == ev.ScheduleRestart(1.0, restart=1)
+
+
+def test_when_the_workers_are_ready_before_the_delay_is_over_then_the_delay_is_still_kept():
+    life = life_after(*TO_RUNNING, ev.FailureSeen("ValueError", Restart(1.0)))
+
+    assert life.handle(ev.WorkersReady()) == []
+    assert not life.awaits_workers
+    assert life.handle(ev.RestartDue(1)) == [ev.DeployAttempt()]
+
+
+def test_when_a_second_worker_dies_while_restarting_then_everything_is_awaited_anew():
+    life = life_after(*PATHS[JobState.RESTARTING], ev.RestartDue(1))
+
+    actions = life.handle(ev.FailureSeen("worker 0 was killed", Restart(1.0), lost=(0,)))
+
+    assert actions == [ev.KillWorkers((0,)), ev.ScheduleRestart(1.0, restart=2)]
+    assert life.awaits_workers
+    assert told(life, ev.RestartDue(1)) == []  # of the delay before, on its way when the second worker died
+    assert told(life, ev.RestartDue(2), ev.WorkersReady()) == [ev.SpawnWorkers(), ev.DeployAttempt()]
+
+
+def test_when_a_released_worker_dies_during_the_delay_then_no_attempt_is_deployed_without_it():
+    life = life_after(*TO_RUNNING, ev.FailureSeen("ValueError", Restart(1.0)), ev.WorkersReady())
+
+    life.handle(ev.FailureSeen("worker 0 was killed", Restart(1.0), lost=(0,)))
+
+    assert life.awaits_workers
+    assert life.handle(ev.RestartDue(2)) == [ev.SpawnWorkers()]
+
+
+def test_when_survivors_report_the_failure_too_then_it_is_one_failure():
+    life = life_after(*PATHS[JobState.RESTARTING])
+
+    assert life.handle(ev.FailureSeen("link to worker 1 lost", Restart(1.0))) == []
+    assert life.restarts == 1
+
+
+def test_when_hopeless_news_comes_while_restarting_then_the_job_fails():
+    assert life_after(*PATHS[JobState.RESTARTING], HOPELESS).state is JobState.FAILED
+
+
+def test_when_a_worker_dies_before_the_first_attempt_then_nothing_is_released():
+    life = life_after(ev.Begin())
+
+    assert life.handle(LOST) == [ev.KillWorkers((1,)), ev.ScheduleRestart(0.0, restart=1)]
+
+
+def test_when_the_failure_is_hopeless_then_the_job_fails_with_its_reason():
+    life = life_after(*TO_RUNNING)
+
+    assert life.handle(HOPELESS)[-1] == ev.ExitJob("failed", 1, "line 7 is no JSON")
+
+
+@pytest.mark.parametrize(
+    "state", ["STARTING", "DEPLOYING", "RUNNING", "RESTARTING", "STOPPING", "FINISHING", "COMMITTING"]
+)
+def test_when_a_stop_is_asked_for_and_a_failure_comes_then_it_still_happens_after_recovery(state):
+    life = life_after(*PATHS[JobState[state]], ev.StopRequested())
+
+    life.handle(LOST)
+    restart = life.restarts
+    actions = told(life, ev.RestartDue(restart), ev.WorkersReady(), ev.AllDeployed())
+
+    assert actions[-4:] == [
+        ev.StartRecords(),
+        ev.StartCheckpoints(),
+        ev.SuspendCheckpoints(),
+        ev.TriggerStopCheckpoint(),
+    ]
+    assert life.state is JobState.STOPPING
+    assert life.stop_wanted
+
+
+def test_when_the_checkpoint_of_a_stop_fails_then_the_sources_go_on_and_the_stop_is_over():
+    life = life_after(*PATHS[JobState.STOPPING])
+
+    assert life.handle(ev.StopCheckpointFailed("disk full")) == [
+        ev.ReportStopFailed("disk full"),
+        ev.ResumeSources(),
+        ev.ResumeCheckpoints(),
+    ]
+    assert life.state is JobState.RUNNING
+    assert not life.stop_wanted
+
+
+def test_when_the_stop_fails_after_all_input_has_ended_then_the_job_finishes():
+    life = life_after(*PATHS[JobState.STOPPING], ev.AllEnded())
+
+    actions = life.handle(ev.StopCheckpointFailed("disk full"))
+
+    assert actions[-1] == ev.TriggerFinalCheckpoint()
+    assert life.state is JobState.FINISHING
+
+
+def test_when_all_input_had_ended_before_a_failure_then_the_next_attempt_says_so_again():
+    life = life_after(*PATHS[JobState.STOPPING], ev.AllEnded(), LOST, ev.RestartDue(1), ev.WorkersReady())
+    life.handle(ev.AllDeployed())
+
+    life.handle(ev.StopCheckpointFailed("disk full"))
+
+    assert life.state is JobState.RUNNING
+
+
+def test_when_the_final_checkpoint_fails_tolerably_then_it_is_tried_again():
+    life = life_after(*PATHS[JobState.FINISHING])
+
+    assert life.handle(ev.FinalCheckpointFailed("declined")) == [ev.TriggerFinalCheckpoint()]
+
+
+def test_when_a_worker_dies_after_everything_is_committed_then_the_job_still_ends_well():
+    life = life_after(*PATHS[JobState.RECORDING])
+
+    assert life.handle(LOST) == []
+    assert life.handle(HOPELESS) == []
+    life.handle(ev.EntryAppended())
+    assert life.state is JobState.STOPPED
+
+
+def test_when_the_last_entry_cannot_be_written_then_the_job_restarts_and_replaces_whom_it_lost_meanwhile():
+    life = life_after(*PATHS[JobState.RECORDING], LOST)
+
+    assert life.handle(ev.EntryFailed("disk full", Restart(1.0))) == [
+        ev.AbortCheckpoints(CheckpointFailure.ABORTED_BY_FAILOVER),
+        ev.KillWorkers((1,)),
+        ev.ReleaseAttempt(),
+        ev.ScheduleRestart(1.0, restart=1),
+    ]
+
+
+def test_when_the_last_entry_cannot_be_written_for_good_then_the_job_fails():
+    life = life_after(*PATHS[JobState.RECORDING])
+
+    assert life.handle(ev.EntryFailed("disk full", GiveUp("")))[-1] == ev.ExitJob("failed", 1, "disk full")
+
+
+def test_when_a_cancel_is_asked_for_then_pending_checkpoints_are_aborted_as_stopped():
+    life = life_after(*TO_RUNNING)
+
+    assert life.handle(ev.CancelRequested(exit_code=0)) == [
+        ev.AbortCheckpoints(CheckpointFailure.ABORTED_BY_STOP),
+        ev.EndWorkers(),
+        ev.ExitJob("cancelled", 0, "cancelled"),
+    ]
+
+
+# ------------------------------------------------------------------ all that can happen
+
+
+class World:
+    """The facts that a coordinator with two workers sees, and what it has been ordered to do."""
+
+    def __init__(self):
+        self.life = JobLife()
+        # absent, starting, ready, busy, releasing, lost (not yet killed), killed, replaced (killed, to be started)
+        self.slots = ("absent", "absent")
+        self.timer = 0
+        self.stale_timers = ()
+        self.deploying = self.flowing = self.ended = self.periodic = False
+        self.last = ""  # the last checkpoint that is being taken
+        self.appending = ""
+        self.failures_left, self.stops_left, self.tolerated_left = 3, 2, 1
+        self.exits = 0
+
+    def key(self):
+        facts = {name: value for name, value in vars(self).items() if name != "life"}
+        life = {name: value for name, value in vars(self.life).items() if name != "_history"}
+        return tuple(sorted(facts.items())), tuple(sorted((name, str(value)) for name, value in life.items()))
+
+    def clone(self):
+        twin = copy.copy(self)
+        twin.life = copy.copy(self.life)
+        twin.life._history = self.life._history.copy()
+        return twin
+
+    # ---- what can happen next
+
+    def progress(self):
+        """What happens by itself sooner or later, as (event or slot change)."""
+        life, state = self.life, self.life.state
+        if state is JobState.CREATED:
+            yield ev.Begin()
+        changes = {"starting": "ready", "releasing": "ready", "killed": "absent", "replaced": "starting"}
+        yield from ((slot, changes[now]) for slot, now in enumerate(self.slots) if now in changes)
+        if life.awaits_workers and self.slots == ("ready", "ready"):
+            yield ev.WorkersReady()
+        # A delay that was replaced may be over already and wait in the mailbox, so it comes before the new one.
+        if self.stale_timers or self.timer:
+            yield ev.RestartDue((*self.stale_timers, self.timer)[0])
+        if self.deploying:
+            yield ev.AllDeployed()
+        if self.flowing and not self.ended:
+            yield ev.AllEnded()
+        if self.last == "stop":
+            yield ev.StopCheckpointDone(9)
+        if self.last == "final":
+            yield ev.FinalCheckpointDone(9)
+        if state is JobState.COMMITTING:
+            yield ev.AllCommitted(9)
+        if self.appending:
+            yield ev.EntryAppended()
+
+    def trouble(self):
+        """What need not happen."""
+        state = self.life.state
+        if self.stops_left:
+            yield ev.StopRequested()
+        if self.flowing:
+            yield ev.AllCommitted(8)
+        if self.tolerated_left and self.last == "stop":
+            yield ev.StopCheckpointFailed("tolerated")
+        if self.tolerated_left and self.last == "final":
+            yield ev.FinalCheckpointFailed("tolerated")
+        if not self.failures_left:
+            return
+        if self.deploying:
+            yield ev.FoundFinished()
+        if self.appending:
+            yield from (ev.EntryFailed("storage", verdict) for verdict in (Restart(0.0), GiveUp("storage")))
+        if state is not JobState.CREATED:
+            yield from (ev.FailureSeen("report", verdict) for verdict in (Restart(0.0), GiveUp("hopeless")))
+        for slot, now in enumerate(self.slots):
+            if now in ("starting", "ready", "busy", "releasing"):
+                yield ev.FailureSeen("lost", Restart(0.0), lost=(slot,))
+
+    def always(self):
+        yield from (ev.CancelRequested(), ev.FencedOff("a newer coordinator"))
+
+    # ---- making it happen
+
+    def happen(self, event):
+        if isinstance(event, tuple):
+            self.set_slot(*event)
+            return
+        match event:
+            case ev.FailureSeen(_, _, lost):
+                self.failures_left -= 1
+                for slot in lost:
+                    self.set_slot(slot, "lost")
+            case ev.EntryFailed():
+                self.failures_left -= 1
+                self.appending = ""
+            case ev.EntryAppended():
+                self.appending = ""
+            case ev.StopRequested():
+                self.stops_left -= 1
+            case ev.StopCheckpointFailed() | ev.FinalCheckpointFailed():
+                self.tolerated_left -= 1
+                self.last = ""
+            case ev.StopCheckpointDone() | ev.FinalCheckpointDone():
+                self.last = ""
+            case ev.RestartDue(number):
+                self.timer = 0 if number == self.timer else self.timer
+                self.stale_timers = tuple(other for other in self.stale_timers if other != number)
+            case ev.AllDeployed() | ev.FoundFinished():
+                self.deploying = False
+            case ev.AllEnded():
+                self.ended = True
+        for action in self.life.handle(event):
+            self.carry_out(action)
+        self.check()
+
+    def set_slot(self, slot, now):
+        slots = list(self.slots)
+        slots[slot] = now
+        self.slots = tuple(slots)
+
+    def carry_out(self, action):
+        assert not self.exits, f"{action} after the exit"
+        match action:
+            case ev.SpawnWorkers():
+                starts = {"absent": "starting", "killed": "replaced"}
+                self.slots = tuple(starts.get(now, now) for now in self.slots)
+            case ev.KillWorkers(workers):
+                for slot in workers:
+                    assert self.slots[slot] == "lost", "a worker was killed that is not lost"
+                    self.set_slot(slot, "killed")
+            case ev.DeployAttempt():
+                assert self.slots == ("ready", "ready"), "deployed on workers that are not there or not released"
+                assert not (self.timer or self.deploying or self.flowing), "deployed too early"
+                self.slots, self.deploying, self.ended = ("busy", "busy"), True, False
+            case ev.ReleaseAttempt():
+                self.slots = tuple("releasing" if now == "busy" else now for now in self.slots)
+                self.deploying = self.flowing = self.periodic = False
+            case ev.ScheduleRestart(_, restart):
+                self.stale_timers += (self.timer,) if self.timer else ()
+                self.timer = restart
+            case ev.StartRecords():
+                self.flowing = True
+            case ev.StartCheckpoints() | ev.ResumeCheckpoints():
+                self.periodic = True
+            case ev.SuspendCheckpoints():
+                self.periodic = False
+            case ev.AbortCheckpoints():
+                self.last = ""
+            case ev.TriggerStopCheckpoint():
+                assert self.flowing and not self.last
+                self.last = "stop"
+            case ev.TriggerFinalCheckpoint():
+                assert self.flowing and self.ended and not self.last
+                self.last = "final"
+            case ev.AppendEntry(kind):
+                assert not self.appending and (self.ended or kind == "stopped")
+                self.appending = kind
+            case ev.EndWorkers():
+                self.slots = ("absent", "absent")
+            case ev.ExitJob():
+                self.exits += 1
+
+    def check(self):
+        life, state = self.life, self.life.state
+        assert self.exits == life.is_over
+        assert "lost" not in self.slots or state is JobState.RECORDING, "a lost worker was not killed"
+        if life.is_over:
+            return
+        assert self.periodic == (state is JobState.RUNNING)
+        assert bool(self.last) == (state in (JobState.STOPPING, JobState.FINISHING))
+        assert bool(self.appending) == (state is JobState.RECORDING)
+        assert self.deploying == (state is JobState.DEPLOYING)
+
+
+def explore():
+    """All states of the world, by key, with the keys that progress leads to; and every move of the table taken."""
+    start = World()
+    graph, moves, stack = {}, set(), [start]
+    while stack:
+        world = stack.pop()
+        key = world.key()
+        if key in graph:
+            continue
+        graph[key] = (world.life.state, [])
+        if world.life.is_over:
+            continue
+        groups = [(True, world.progress()), (False, world.trouble()), (False, world.always())]
+        for is_progress, event in ((is_progress, event) for is_progress, group in groups for event in group):
+            after = world.clone()
+            after.happen(event)
+            if not isinstance(event, tuple):
+                moves.add((world.life.state, type(event), after.life.state))
+            if is_progress:
+                graph[key][1].append(after.key())
+            stack.append(after)
+    return graph, moves
+
+
+@pytest.fixture(scope="module")
+def everything():
+    return explore()
+
+
+def test_when_anything_happens_in_any_order_then_the_orders_are_sound(everything):
+    graph, _ = everything
+
+    assert len(graph) > 1_000
+    assert {state for state, _ in graph.values()} == set(JobState)
+
+
+def test_when_nothing_fails_any_more_then_every_state_leads_to_an_end(everything):
+    graph, _ = everything
+    sources = {key: [] for key in graph}
+    for key, (_, targets) in graph.items():
+        for target in targets:
+            sources[target].append(key)
+
+    ends = [key for key, (state, _) in graph.items() if state in OVER]
+    reached = set(ends)
+    while ends:
+        for source in sources[ends.pop()]:
+            if source not in reached:
+                reached.add(source)
+                ends.append(source)
+
+    assert [graph[key][0] for key in graph.keys() - reached] == []
+
+
+def test_when_everything_has_been_tried_then_every_move_of_the_table_was_taken_and_no_other(everything):
+    _, moves = everything
+    in_table = {
+        (state, event, target)
+        for (state, event), move in TRANSITIONS.items()
+        if state not in OVER
+        for target in move.targets
+    }
+
+    assert moves == in_table

@@ -1,0 +1,159 @@
+"""`protocol.restart`: whether and when a failed job starts again."""
+
+from dataclasses import replace
+
+import pytest
+
+from flowpoint.errors import InternalError
+from flowpoint.model.messages import Failure
+from flowpoint.model.settings import RestartSettings
+from flowpoint.protocol.restart import ERRORS_REMEMBERED_MAX, GiveUp, Restart, RestartPolicy
+
+LOST = Failure(1, 0, [], "", "WorkerLost", "worker 0 was killed", "", retry=True)
+USER = Failure(1, 0, [1, 0], "parse", "UserCodeError", "ValueError: bad date", "", retry=True)
+
+
+def delays(policy, count, failure=LOST, jitter=0.0):
+    return [policy.failure(float(now), failure, jitter).delay for now in range(count)]
+
+
+def test_when_a_job_fails_again_and_again_then_the_delay_grows_from_nothing_to_its_maximum():
+    policy = RestartPolicy(RestartSettings())
+
+    seen = delays(policy, 14)
+
+    assert seen[:5] == pytest.approx([0.0, 1.0, 1.5, 2.25, 3.375])
+    assert seen[-2:] == [60.0, 60.0]
+
+
+def test_when_a_checkpoint_completes_then_the_next_restart_is_immediate():
+    policy = RestartPolicy(RestartSettings())
+    delays(policy, 5)
+
+    policy.checkpoint_completed()
+
+    assert policy.restarts == 0
+    assert delays(policy, 2) == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(("jitter", "expected"), [(-1.0, 0.9), (0.0, 1.0), (1.0, 1.1)])
+def test_when_there_is_jitter_then_the_delay_moves_by_its_share(jitter, expected):
+    policy = RestartPolicy(RestartSettings())
+
+    assert delays(policy, 2, jitter=jitter) == pytest.approx([0.0, expected])
+
+
+def test_when_a_job_fails_for_ever_then_the_growing_delay_does_not_overflow():
+    policy = RestartPolicy(RestartSettings(factor=1e300, delay_max=1e308))
+
+    assert delays(policy, 2000)[-1] == 1e308
+
+
+def test_when_the_factor_is_one_then_the_delay_stays():
+    assert delays(RestartPolicy(RestartSettings(factor=1.0)), 3) == [0.0, 1.0, 1.0]
+
+
+def test_when_the_strategy_is_fixed_then_it_gives_up_after_its_attempts():
+    policy = RestartPolicy(RestartSettings(strategy="fixed", delay=5.0, attempts=2))
+
+    assert delays(policy, 2) == [0.0, 5.0]
+    verdict = policy.failure(9.0, LOST)
+
+    assert isinstance(verdict, GiveUp)
+    assert "worker 0 was killed" in verdict.reason
+    assert "2 restarts" in verdict.reason
+
+
+def test_when_the_strategy_is_fixed_and_a_checkpoint_completes_then_it_counts_anew():
+    policy = RestartPolicy(RestartSettings(strategy="fixed", attempts=1))
+    delays(policy, 1)
+
+    policy.checkpoint_completed()
+
+    assert policy.failure(2.0, LOST) == Restart(0.0)
+
+
+def test_when_the_strategy_is_failure_rate_then_it_gives_up_at_too_many_within_the_window():
+    policy = RestartPolicy(RestartSettings(strategy="failure_rate", attempts=2, window=10.0, delay=1.0))
+
+    assert policy.failure(0.0, LOST) == Restart(0.0)
+    assert policy.failure(5.0, LOST) == Restart(1.0)
+    assert policy.failure(10.0, LOST) == Restart(1.0)  # the one at 0 has left the window
+    policy.checkpoint_completed()  # the rate is about time alone
+    assert isinstance(policy.failure(14.0, LOST), GiveUp)
+
+
+def test_when_the_strategy_is_none_then_it_gives_up_at_once():
+    verdict = RestartPolicy(RestartSettings(strategy="none")).failure(0.0, LOST)
+
+    assert verdict == GiveUp("worker 0 was killed (restart.strategy is none)")
+
+
+@pytest.mark.parametrize("strategy", ["exponential", "fixed", "failure_rate", "none"])
+def test_when_the_engine_found_bad_data_then_no_strategy_restarts(strategy):
+    bad = replace(USER, kind="BadRecordError", message="line 7 is no JSON", retry=False)
+
+    assert RestartPolicy(RestartSettings(strategy=strategy)).failure(0.0, bad) == GiveUp("line 7 is no JSON")
+
+
+def test_when_the_same_user_error_comes_three_times_without_a_checkpoint_then_the_job_fails():
+    policy = RestartPolicy(RestartSettings())
+    assert delays(policy, 2, USER) == [0.0, 1.0]
+
+    verdict = policy.failure(2.0, USER)
+
+    assert isinstance(verdict, GiveUp)
+    assert "ValueError: bad date" in verdict.reason
+    assert "'parse'" in verdict.reason
+    assert "3 times" in verdict.reason
+
+
+def test_when_a_checkpoint_completes_between_then_the_same_user_error_is_counted_anew():
+    policy = RestartPolicy(RestartSettings())
+    delays(policy, 2, USER)
+
+    policy.checkpoint_completed()
+
+    assert delays(policy, 2, USER) == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("change", [{"operator": "x"}, {"kind": "BadRecordError"}, {"message": "KeyError"}])
+def test_when_user_errors_differ_then_they_are_not_the_same(change):
+    policy = RestartPolicy(RestartSettings())
+    delays(policy, 2, USER)
+
+    assert isinstance(policy.failure(2.0, replace(USER, **change)), Restart)
+
+
+def test_when_other_failures_come_between_then_the_same_user_error_still_counts():
+    policy = RestartPolicy(RestartSettings())
+    for failure in (USER, LOST, USER, LOST):
+        assert isinstance(policy.failure(0.0, failure), Restart)
+
+    assert isinstance(policy.failure(0.0, USER), GiveUp)
+
+
+@pytest.mark.parametrize(
+    "kind", ["WorkerLost", "StorageError", "CheckpointFailed", "LinkLost", "NoSuchKind", "replace"]
+)
+def test_when_the_surroundings_fail_the_same_way_for_ever_then_the_job_goes_on(kind):
+    assert len(delays(RestartPolicy(RestartSettings()), 50, replace(LOST, kind=kind))) == 50
+
+
+def test_when_ever_new_user_errors_come_then_what_is_remembered_is_bounded():
+    policy = RestartPolicy(RestartSettings())
+
+    for number in range(3 * ERRORS_REMEMBERED_MAX):
+        policy.failure(0.0, replace(USER, message=f"record {number}"))
+
+    assert len(policy._user_errors) == ERRORS_REMEMBERED_MAX
+
+
+def test_when_the_strategy_is_unknown_then_it_is_a_bug():
+    with pytest.raises(InternalError, match="'sometimes'"):
+        RestartPolicy(RestartSettings(strategy="sometimes")).failure(0.0, LOST)
+
+
+def test_when_the_jitter_is_out_of_range_then_it_is_a_bug():
+    with pytest.raises(AssertionError, match="jitter"):
+        RestartPolicy(RestartSettings()).failure(0.0, LOST, jitter=1.5)

@@ -1,0 +1,268 @@
+"""Every command against a running job, a dead one and none, by its text, JSON and exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from flowpoint.cli.main import COMMANDS, execute
+from flowpoint.errors import TransientError
+from flowpoint.launch import client, history
+from flowpoint.launch.client import JobClient
+from flowpoint.launch.control import Event, EventKind
+from flowpoint.launch.home import Home
+from flowpoint.launch.job_log import JobLog
+from tests.unit.cli.fake_job import CHECKPOINT, FakeJob, claimed, failed_checkpoint, serving
+
+Captured = pytest.CaptureFixture[str]
+
+
+async def shell(*arguments: str) -> int:
+    """Run a command beside the loop that serves the job."""
+    return await asyncio.to_thread(execute, arguments)
+
+
+async def test_status_shows_the_figures(home: Home, capsys: Captured) -> None:
+    async with serving(home, FakeJob()):
+        assert await shell("status", "words") == 0
+        text = capsys.readouterr().out
+        assert await shell("status", "words", "--json") == 0
+        data = json.loads(capsys.readouterr().out)
+
+    assert "RUNNING" in text
+    assert "12,346 records/s" in text
+    assert "3 (12 ms, 2.0 kB)" in text
+    keys = "state attempt restarts parallelism records_in records_out rate lag backpressure last_checkpoint"
+    assert set(keys.split()) <= set(data)
+
+
+async def test_workers_shows_the_pids(home: Home, capsys: Captured) -> None:
+    async with serving(home, FakeJob()):
+        assert await shell("workers", "words") == 0
+        text = capsys.readouterr().out
+        assert await shell("workers", "words", "--json") == 0
+        data = json.loads(capsys.readouterr().out)
+
+    assert text.splitlines()[1].split() == ["0", "4711", "98%", "51.2", "MB", "lines#0", "counts#0"]
+    assert [worker["pid"] for worker in data] == [4711, None]
+
+
+async def test_checkpoints_of_a_running_job_come_from_the_job(home: Home, capsys: Captured) -> None:
+    async with serving(home, FakeJob()):
+        assert await shell("checkpoints", "words", "--json") == 0
+        assert json.loads(capsys.readouterr().out) == [CHECKPOINT]
+        assert await shell("checkpoints", "words") == 0
+
+    assert "chk-3-a2" in capsys.readouterr().out
+
+
+def test_checkpoints_of_a_job_that_ended_come_from_its_storage(
+    home: Home, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed(home).release("stopped", ended=1)
+    monkeypatch.setattr(history, "list_checkpoints", lambda _home, name: [CHECKPOINT | {"id": 9, "kind": name}])
+
+    assert execute(["checkpoints", "words", "--json"]) == 0
+
+    assert json.loads(capsys.readouterr().out)[0]["id"] == 9
+
+
+@pytest.mark.parametrize(
+    ("command", "said"), [("checkpoint", "checkpoint 3"), ("stop", "stopped after checkpoint 3"), ("cancel", "cancel")]
+)
+async def test_a_command_is_carried_out_and_tells_so(home: Home, capsys: Captured, command: str, said: str) -> None:
+    job = FakeJob()
+    async with serving(home, job):
+        assert await shell(command, "words") == 0
+        assert said in capsys.readouterr().out
+        assert await shell(command, "words", "--json") == 0
+        assert json.loads(capsys.readouterr().out)
+
+    assert job.calls.count(command) == 2
+
+
+async def test_a_failed_checkpoint_is_an_error_with_its_reason(home: Home, capsys: Captured) -> None:
+    job = FakeJob()
+    job.checkpoint_error = failed_checkpoint()
+    async with serving(home, job):
+        assert await shell("checkpoint", "words") == 1
+
+    assert capsys.readouterr().err == f"flowpoint: {failed_checkpoint()}\n"
+
+
+async def test_list_shows_running_and_known_jobs(home: Home, capsys: Captured) -> None:
+    claimed(home, "old").release("finished", ended=1)
+    home.checkpoints("stored").mkdir(parents=True)
+    async with serving(home, FakeJob()):
+        assert await shell("list", "--json") == 0
+        jobs = {job["name"]: job for job in json.loads(capsys.readouterr().out)}
+        assert await shell("list") == 0
+
+    assert {name: job["state"] for name, job in jobs.items()} == {
+        "old": "FINISHED",
+        "stored": "STORED",
+        "words": "RUNNING",
+    }
+    assert jobs["words"]["pid"] is not None
+    assert jobs["old"]["pid"] is None
+    assert capsys.readouterr().out.splitlines()[0].split() == ["JOB", "STATE", "PID", "STARTED", "JOB", "FILE"]
+
+
+def test_list_of_an_empty_home_says_so(home: Home, capsys: Captured) -> None:
+    assert execute(["list"]) == 0
+    assert "no job was ever run" in capsys.readouterr().out
+    assert execute(["list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+@pytest.mark.parametrize("command", ["status", "workers", "checkpoints", "checkpoint", "stop", "cancel", "logs"])
+def test_a_job_that_never_was_is_exit_code_3(home: Home, capsys: Captured, command: str) -> None:
+    assert execute([command, "words"]) == 3
+    assert "there is no job 'words'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["status", "workers", "checkpoint", "stop", "cancel"])
+def test_a_job_that_ended_is_exit_code_3_and_tells_how_to_go_on(home: Home, capsys: Captured, command: str) -> None:
+    claimed(home).release("stopped", ended=1)
+
+    assert execute([command, "words"]) == 3
+    error = capsys.readouterr().err
+    assert "it was stopped" in error
+    assert "`flowpoint run /jobs/words.py` continues it" in error
+
+
+def test_a_socket_that_nobody_listens_on_is_a_job_that_is_not_running(home: Home, capsys: Captured) -> None:
+    claim = claimed(home)  # and never serves
+
+    assert execute(["status", "words"]) == 3
+    assert "not running" in capsys.readouterr().err
+    claim.release("finished", ended=1)
+
+
+@pytest.fixture
+def hanging(home: Home) -> Iterator[JobClient]:
+    """A client of a job whose coordinator is stopped: connections are taken by the kernel, and nothing follows."""
+    claim = claimed(home)
+    record = claim.folder.read_run()
+    assert record is not None
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(record.socket)
+        listener.listen()
+        yield JobClient(claim.folder, record, answer_seconds=0.05)
+    claim.release("failed", ended=1)
+
+
+def test_a_job_that_hangs_is_told_by_its_pid(hanging: JobClient) -> None:
+    with pytest.raises(TransientError, match=rf"pid {os.getpid()}\) did not answer within 0.05 s"):
+        hanging.get("/status")
+
+
+def test_a_job_that_hangs_during_a_checkpoint_is_noticed(hanging: JobClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "PROBE_SECONDS", 0.05)
+
+    with pytest.raises(TransientError, match="did not answer"):
+        hanging.post("/checkpoint")
+
+
+async def test_a_slow_checkpoint_is_waited_for_while_the_job_answers(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "PROBE_SECONDS", 0.02)
+    job = FakeJob()
+    job.checkpoint_gate.clear()
+    async with serving(home, job):
+        waiting = asyncio.create_task(shell("checkpoint", "words"))
+        while job.calls.count("status") < 3:
+            await asyncio.sleep(0.005)
+        job.checkpoint_gate.set()
+
+        assert await waiting == 0
+
+
+async def test_a_job_that_dies_during_a_command_is_an_error_that_names_the_log(home: Home, capsys: Captured) -> None:
+    job = FakeJob()
+    job.checkpoint_gate.clear()
+    async with serving(home, job) as server:
+        waiting = asyncio.create_task(shell("checkpoint", "words"))
+        while "checkpoint" not in job.calls:
+            await asyncio.sleep(0.005)
+        await server.close(grace=0)
+
+        assert await waiting == 1
+    assert "flowpoint logs words" in capsys.readouterr().err
+
+
+def test_logs_shows_events_with_their_tracebacks(home: Home, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    claim = claimed(home)
+    log = JobLog(claim.folder.log)
+    log.write(Event(EventKind.RUNNING, "running: attempt 1"), wall_ms=1_790_000_000_123)
+    log.write(Event(EventKind.FAILED, "it failed", {"trace": "Traceback\n  line\n"}), wall_ms=1_790_000_000_123)
+    log.close()
+    claim.release("failed", ended=1)
+
+    assert execute(["logs", "words"]) == 0
+
+    assert capfdbinary.readouterr().out.decode().splitlines() == [
+        "2026-09-21T14:13:20.123Z running: running: attempt 1",
+        "2026-09-21T14:13:20.123Z failed: it failed",
+        "Traceback",
+        "  line",
+    ]
+
+
+async def test_logs_follows_until_the_job_has_ended(home: Home, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    claim = claimed(home)
+    log = JobLog(claim.folder.log)
+    log.write(Event(EventKind.RUNNING, "one"), wall_ms=0)
+    following = asyncio.create_task(shell("logs", "words", "-f"))
+    shown = b""
+    while b"one" not in shown:
+        await asyncio.sleep(0.005)
+        shown += capfdbinary.readouterr().out
+    log.write(Event(EventKind.FINISHED, "two"), wall_ms=0)
+    claim.release("finished", ended=1)
+
+    assert await following == 0
+    assert b"two" in shown + capfdbinary.readouterr().out
+    log.close()
+
+
+def test_every_command_explains_itself(capsys: Captured) -> None:
+    for name in COMMANDS:
+        assert execute([name, "--help"]) == 0
+        assert f"Usage: flowpoint {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["frobnicate"], "no such command 'frobnicate'"),
+        (["status"], "missing argument 'JOB'"),
+        (["status", "a", "b"], "unexpected extra argument"),
+        (["run", "job.py", "--plane"], "no such option '--plane'"),
+        (["run", "job.py", "-p", "0"], "0 is not in the range"),
+        (["run", "job.py", "--param", "x"], "'x' is not of the form K=V"),
+        (["run", "job.py", "--plain", "--json"], "exclude each other"),
+        (["status", "../x"], "there is no job '../x'"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_on_stderr(home: Home, capsys: Captured, arguments: list[str], said: str) -> None:
+    code: Any = execute(arguments)
+
+    captured = capsys.readouterr()
+    assert code == (3 if "there is no job" in said else 2)
+    assert captured.out == ""
+    assert captured.err.startswith("flowpoint: ")
+    assert said in captured.err
+    assert len(captured.err.splitlines()) == 1
+
+
+def test_no_command_shows_what_there_is(capsys: Captured) -> None:
+    assert execute([]) == 2
+    assert "Commands:" in capsys.readouterr().err

@@ -1,0 +1,342 @@
+"""`flowpoint run`: what it hands on, what it shows, how it ends. The job itself is a script of events."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flowpoint.cli import live
+from flowpoint.cli.main import execute
+from flowpoint.cli.views import Lines
+from flowpoint.errors import ConfigError, UserCodeError
+from flowpoint.launch.control import Event, EventKind, RunOptions, RunView
+from flowpoint.launch.home import Home
+from tests.unit.cli.fake_job import FakeJob
+
+Captured = pytest.CaptureFixture[str]
+Play = Callable[[RunOptions, RunView], int]
+
+STARTED = Event(EventKind.STARTED, "job 'words' started", {"name": "words", "pid": 1, "log": "/log"})
+RUNNING = Event(EventKind.RUNNING, "running")
+FINISHED = Event(EventKind.FINISHED, "finished: 10 records")
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Play], None]:
+    """Puts a function in the place of the start of a job."""
+
+    def put(run: Play) -> None:
+        module = types.ModuleType("flowpoint.launch.run")
+        module.run_job_file = run  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "flowpoint.launch.run", module)
+
+    return put
+
+
+def finishing(_options: RunOptions, view: RunView) -> int:
+    for event in (STARTED, RUNNING, FINISHED):
+        view.on_event(event)
+    return 0
+
+
+def test_every_option_is_handed_on(play: Callable[[Play], None]) -> None:
+    given: list[RunOptions] = []
+    play(lambda options, _view: given.append(options) or 0)  # type: ignore[func-returns-value]
+
+    line = (
+        "run job.py --name n -p 2 --workers 3 --set a=1 --set b.c=x=y --config f.toml --param k=v --param k=w "
+        "--param e= --from chk-1-a1 --fresh --take-output --allow-non-restored --accept-duplicates --skip-lost-input "
+        "--debug --plain"
+    )
+    assert execute(line.split()) == 0
+
+    assert given == [
+        RunOptions(
+            job_file="job.py",
+            name="n",
+            parallelism=2,
+            workers=3,
+            settings=("a=1", "b.c=x=y"),
+            config_file="f.toml",
+            params={"k": "w", "e": ""},
+            from_snapshot="chk-1-a1",
+            fresh=True,
+            take_output=True,
+            allow_non_restored=True,
+            accept_duplicates=True,
+            skip_lost_input=True,
+            debug=True,
+        )
+    ]
+
+
+def test_without_options_nothing_is_chosen(play: Callable[[Play], None]) -> None:
+    given: list[RunOptions] = []
+    play(lambda options, _view: given.append(options) or 0)  # type: ignore[func-returns-value]
+
+    assert execute(["run", "job.py"]) == 0
+
+    assert given == [RunOptions(job_file="job.py")]
+
+
+def test_the_command_to_continue_is_one_that_a_shell_understands() -> None:
+    options = RunOptions(job_file="/my jobs/a.py", name="n", params={"in": "*.txt"})
+
+    assert options.resume_command() == "flowpoint run '/my jobs/a.py' --name n --param 'in=*.txt'"
+
+
+def test_outside_of_a_terminal_each_event_is_a_line(play: Callable[[Play], None], capsys: Captured) -> None:
+    play(finishing)
+
+    assert execute(["run", "job.py"]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" ", 1)[1] for line in lines] == ["job 'words' started", "running", "finished: 10 records"]
+
+
+def test_json_is_an_object_per_event_and_nothing_else(play: Callable[[Play], None], capsys: Captured) -> None:
+    play(finishing)
+
+    assert execute(["run", "job.py", "--json"]) == 0
+
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [event["event"] for event in events] == ["started", "running", "finished"]
+    assert events[0]["data"] == {"name": "words", "pid": 1, "log": "/log"}
+    assert all(isinstance(event["time"], int) for event in events)
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "shown"),
+    [("UserCodeError", [], True), ("StorageError", [], False), ("StorageError", ["--debug"], True)],
+)
+def test_a_failed_job_tells_why_with_a_traceback_of_users_code_only(
+    play: Callable[[Play], None], capsys: Captured, kind: str, flags: list[str], shown: bool
+) -> None:
+    def failing(_options: RunOptions, view: RunView) -> int:
+        trace = "Traceback (most recent call last):\n  boom\n"
+        view.on_event(Event(EventKind.FAILED, "job 'words' failed: boom", {"kind": kind, "trace": trace}))
+        return 1
+
+    play(failing)
+
+    assert execute(["run", "job.py", *flags]) == 1
+
+    error = capsys.readouterr().err
+    assert error.startswith("flowpoint: job 'words' failed: boom\n")
+    assert ("Traceback" in error) is shown
+
+
+def test_an_error_before_the_start_is_one_sentence(play: Callable[[Play], None], capsys: Captured) -> None:
+    def refusing(_options: RunOptions, _view: RunView) -> int:
+        try:
+            raise OSError("inner")
+        except OSError as error:
+            raise ConfigError("unknown key checkpoint.intervall in --set: did you mean checkpoint.interval?") from error
+
+    refusing.__code__ = refusing.__code__.replace(co_filename=live.__file__)  # as if it stood in the package
+    play(refusing)
+
+    assert execute(["run", "job.py"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+    assert execute(["run", "job.py", "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_error_of_the_users_code_has_its_traceback(play: Callable[[Play], None], capsys: Captured) -> None:
+    def refusing(_options: RunOptions, _view: RunView) -> int:
+        try:
+            exec(compile("def f():\n    return 1 / 0\nf()", "job.py", "exec"))
+        except ZeroDivisionError as error:
+            own = error.__traceback__.tb_next if error.__traceback__ else None
+            raise UserCodeError("job file job.py, line 3 cannot be executed") from error.with_traceback(own)
+        return 0
+
+    play(refusing)
+
+    assert execute(["run", "job.py"]) == 1
+
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "flowpoint: job file job.py, line 3 cannot be executed"
+    assert 'File "job.py", line 3' in lines[2]
+    assert lines[-1] == "ZeroDivisionError: division by zero"
+
+
+def test_a_bug_says_that_it_is_one(play: Callable[[Play], None], capsys: Captured) -> None:
+    def broken(_options: RunOptions, _view: RunView) -> int:
+        raise AssertionError("acks=3")
+
+    play(broken)
+
+    assert execute(["run", "job.py"]) == 1
+    assert "this is a bug in FlowPoint: AssertionError: acks=3" in capsys.readouterr().err
+
+
+def test_an_interrupt_is_exit_code_130(play: Callable[[Play], None], capsys: Captured) -> None:
+    def interrupted(_options: RunOptions, _view: RunView) -> int:
+        raise KeyboardInterrupt
+
+    play(interrupted)
+
+    assert execute(["run", "job.py"]) == 130
+
+
+def test_a_reader_who_has_gone_does_not_end_the_job() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as stream:
+        view = Lines(stream)
+        view.on_event(RUNNING)
+        view.on_event(FINISHED)
+
+
+class TestLiveTable:
+    """The table, drawn on a console that remembers."""
+
+    def drawn(self, *, width: int = 100, refresh: bool = True) -> str:
+        from rich.console import Console
+
+        out = io.StringIO()
+        console = Console(file=out, width=width, force_terminal=True, color_system=None)
+        with live.LiveTable(console) as view:
+            view.on_event(Event(EventKind.WORKER_LOST, "worker 1 (pid 4712) was killed by signal 9"))
+            if refresh:
+                view.refresh(FakeJob().status(), FakeJob().workers())
+                view.on_event(FINISHED)
+        return out.getvalue()
+
+    def test_it_shows_pids_rates_back_pressure_checkpoint_and_events(self) -> None:
+        text = self.drawn()
+
+        for part in (
+            "4711",
+            "51.2 MB",
+            "12,346",
+            "25%",
+            "restarts 1",
+            "last checkpoint 3 (12 ms",
+            "signal 9",
+            "finished",
+        ):
+            assert part in text
+
+    def test_it_fits_a_narrow_terminal(self) -> None:
+        last = self.drawn(width=40).split("\x1b[2K")[-1]
+
+        assert all(len(line) <= 40 for line in last.replace("\r", "").splitlines())
+
+    def test_a_job_that_ends_before_the_first_figures_prints_its_events(self, capsys: Captured) -> None:
+        assert self.drawn(refresh=False) == ""
+        assert "signal 9" in capsys.readouterr().out
+
+    def test_it_keeps_only_the_last_events(self) -> None:
+        view = live.LiveTable()
+        for _ in range(100):
+            view.on_event(RUNNING)
+
+        assert len(view._events) == live.EVENTS_SHOWN
+
+
+FAKE_START = """
+import os, sys, time, types
+from pathlib import Path
+
+def run_job_file(options, view):
+    from flowpoint.errors import UsageError
+    from flowpoint.launch.control import Event, EventKind
+    if "bad" in options.params:
+        raise UsageError("job file job.py does not exist")
+    facts = {"name": "words", "pid": os.getpid(), "log": options.params["log"]}
+    view.on_event(Event(EventKind.STARTED, "started", facts))
+    if "done" in options.params:
+        view.on_event(Event(EventKind.FINISHED, "job 'words' is finished already"))
+        return 0
+    view.on_event(Event(EventKind.RUNNING, "running"))
+    print("printed later", os.getsid(0), flush=True)
+    while not Path(options.params["log"] + ".end").exists():
+        time.sleep(0.01)
+    return 0
+
+module = types.ModuleType("flowpoint.launch.run")
+module.run_job_file = run_job_file
+sys.modules["flowpoint.launch.run"] = module
+"""
+
+
+class TestDetach:
+    """In real processes, where a `sitecustomize` puts the script of events in its place."""
+
+    def run(self, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        (folder / "sitecustomize.py").write_text(FAKE_START)
+        root = Path(__file__).parents[3]
+        return subprocess.run(
+            [sys.executable, "-m", "flowpoint", "run", "job.py", "--detach", *arguments],
+            env={**os.environ, "PYTHONPATH": f"{folder}:{root}"},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    def test_it_returns_with_name_and_pid_when_the_job_runs(self, tmp_path: Path) -> None:
+        log = tmp_path / "log"
+
+        done = self.run(tmp_path, "--json", "--param", f"log={log}")
+
+        ready = json.loads(done.stdout)
+        assert (done.returncode, ready["name"]) == (0, "words")
+        assert os.getsid(ready["pid"]) == ready["pid"]  # a session of its own
+        (tmp_path / "log.end").touch()
+        while not log.read_text().startswith("printed later"):
+            pass
+
+    def test_a_start_that_fails_shows_its_error_and_ends_with_its_code(self, tmp_path: Path) -> None:
+        done = self.run(tmp_path, "--param", "bad=1")
+
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == "flowpoint: job file job.py does not exist\n"
+
+    def test_a_job_that_is_done_already_says_so(self, tmp_path: Path) -> None:
+        done = self.run(tmp_path, "--param", "done=1", "--param", f"log={tmp_path / 'log'}")
+
+        assert (done.returncode, done.stdout) == (0, "job 'words' is finished already\n")
+
+
+def test_the_command_refuses_to_run_without_assertions(home: Home) -> None:
+    done = subprocess.run(
+        [sys.executable, "-O", "-m", "flowpoint", "list"],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert "python -O" in done.stderr
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; from flowpoint.cli.main import execute; execute(['run', '--help']); "
+        "heavy = {'rich', 'h11', 'uvloop', 'psutil', 'rocksdict', 'msgpack', 'http.client', 'flowpoint.runtime', "
+        "'flowpoint.coordinator', 'flowpoint.plan', 'subprocess'}; print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+
+    assert done.stdout.splitlines()[-1] == "[]"

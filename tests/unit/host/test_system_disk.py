@@ -1,0 +1,125 @@
+"""What the real disk does beyond the conformance suite: permissions, full disks, failed syncs, cancelled callers."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import resource
+import stat
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from flowpoint.host.disk import SystemDisk
+
+
+@pytest.fixture
+def disk() -> Iterator[SystemDisk]:
+    with ThreadPoolExecutor(2) as executor:
+        yield SystemDisk(executor)
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """A disk that is full once a file has this size, as the kernel tells it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+async def test_new_files_and_folders_are_private(disk: SystemDisk, tmp_path: Path) -> None:
+    await disk.make_dirs(str(tmp_path / "a" / "b"))
+    await (await disk.create(str(tmp_path / "a" / "b" / "f"))).close()
+
+    assert mode_of(tmp_path / "a") == mode_of(tmp_path / "a" / "b") == 0o700
+    assert mode_of(tmp_path / "a" / "b" / "f") == 0o600
+
+
+async def test_what_people_read_follows_their_umask(disk: SystemDisk, tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        await disk.make_dirs(str(tmp_path / "out"), private=False)
+        await (await disk.create(str(tmp_path / "out" / "part"), private=False)).close()
+    finally:
+        os.umask(before)
+
+    assert (mode_of(tmp_path / "out"), mode_of(tmp_path / "out" / "part")) == (0o755, 0o644)
+
+
+async def test_a_write_that_fails_half_way_is_taken_back_and_can_be_tried_again(
+    disk: SystemDisk, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "f")
+    file = await disk.create(path)
+    await file.write(b"a" * 3000)
+
+    with file_size_limit(4096), pytest.raises(OSError) as failure:
+        await file.write(b"b" * 3000)
+    assert failure.value.errno == errno.EFBIG
+    assert os.path.getsize(path) == 3000
+
+    await file.write(b"b" * 3000)
+    await file.sync()
+    await file.close()
+    assert await disk.read(path) == b"a" * 3000 + b"b" * 3000
+
+
+async def test_a_file_whose_sync_failed_is_lost_for_good(
+    disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = await disk.create(str(tmp_path / "f"))
+    await file.write(b"data")
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("flowpoint.host.disk.make_durable", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            await file.sync()
+
+    with pytest.raises(OSError, match="lost since a sync failed"):
+        await file.sync()
+    with pytest.raises(OSError, match="lost since a sync failed"):
+        await file.write(b"more")
+    await file.close()
+
+
+async def test_a_cancelled_write_still_ends_before_the_file_is_closed(disk: SystemDisk, tmp_path: Path) -> None:
+    path = str(tmp_path / "f")
+    file = await disk.create(path)
+    data = os.urandom(8_000_000)
+
+    writing = asyncio.create_task(file.write(data))
+    await asyncio.sleep(0)
+    writing.cancel()
+    await file.close()
+
+    assert await disk.read(path) == data
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+
+
+async def test_a_cancelled_write_does_not_move_what_is_written_next(disk: SystemDisk, tmp_path: Path) -> None:
+    path = str(tmp_path / "f")
+    file = await disk.create(path)
+
+    writing = asyncio.create_task(file.write(b"a" * 1_000_000))
+    await asyncio.sleep(0)
+    writing.cancel()
+    await file.write(b"b")
+    await file.sync()
+    await file.close()
+
+    assert await disk.read(path) == b"a" * 1_000_000 + b"b"
