@@ -162,7 +162,7 @@ class FileReader:
                 f"cannot read the state file {name}: it has format {version}, this version reads up to {FORMAT}; "
                 f"upgrade FlowPoint"
             )
-        if reserved:
+        if reserved or version == 0:
             raise self._damaged("its header is wrong")
         self._states, self._refs = self._index()
 

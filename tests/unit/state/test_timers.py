@@ -116,7 +116,7 @@ def test_pending_timers_survive_a_restore_and_fired_or_deleted_ones_do_not_come_
     again = some.after_a_restore()
 
     assert len(again.service) == 3
-    assert again.due(10) == [("a", 10), (("c", 1), 10)]
+    assert again.due(10) == [(("c", 1), 10), ("a", 10)]
     assert again.due(7, EVENT) == [("a", 7)]
     assert len(again.after_a_restore().service) == 0
 
