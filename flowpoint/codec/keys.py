@@ -8,9 +8,12 @@ two datetimes of one instant in two zones, or a NamedTuple and a plain tuple. It
 every snapshot lies where it put it. A table test pins it.
 
 Invariants: for keys a, b that are accepted, `a == b` exactly when `canonical(a) == canonical(b)`; it depends on
-nothing but the key (no `hash()`, no module names); `from_canonical(canonical(k)) == k`. The bytes of one key are never the beginning of those of another.
-Two rules that are not obvious:
-- A fraction is its double where that is exact, else its decimal digits: `Decimal("0.5") == 0.5`, `Decimal("0.1") != 0.1`.
+nothing but the key (no `hash()`, no module names); `from_canonical(canonical(k)) == k`. The bytes of one key are never
+the beginning of those of another.
+
+Three rules that are not obvious:
+- A fraction is its double where that is exact, else its decimal digits: `Decimal("0.5") == 0.5`, but not so 0.1.
+- A member of an Enum is its class's name and its own: members of two classes of one name in two modules are one key.
 - Python calls a datetime in the hour that a clock change repeats or skips equal only to one with the same zone and
   wall time. It is kept as these two; every other aware datetime is its instant.
 
@@ -93,7 +96,7 @@ def from_canonical(data: bytes | memoryview, registry: TypeRegistry | None = Non
 
 
 def split_canonical(data: bytes, registry: TypeRegistry | None = None) -> list[Any]:
-    """The keys that several canonical forms in a row stand for; none is the beginning of another, so they come apart."""
+    """The keys that several canonical forms in a row stand for."""
 
     def make(code: int, inner: bytes) -> Any:
         return _make(code, inner, registry)
@@ -207,7 +210,7 @@ def _form(key: Any) -> Any:
     if isinstance(key, Enum) and _inherits(tp, object):
         return _extension(_Code.ENUM, [tp.__qualname__, encode_enum(key)])
     numpy: Any = sys.modules.get("numpy")
-    if numpy is not None and isinstance(key, numpy.generic) and key.dtype.kind in "biufUS" and key.dtype.itemsize:
+    if numpy is not None and isinstance(key, numpy.generic) and key.dtype.kind in "biufUS":
         plain = key.item()
         if type(plain) in _FORMS:
             return _FORMS[type(plain)](plain)
@@ -233,8 +236,8 @@ def _refusal(key: Any) -> str:
         bytearray: "use bytes",
     }
     return (
-        f"cannot use {shortened(key)} as a key: its type is {name}; keys may be str, bytes, int, float, bool, None, Decimal, "
-        f"UUID, dates and times, Enum members, tuples and frozensets of these; "
+        f"cannot use {shortened(key)} as a key: its type is {name}; keys may be str, bytes, int, float, bool, None, "
+        f"Decimal, UUID, dates and times, Enum members, tuples and frozensets of these; "
         f"{advice.get(tp, 'use one of these, for example a tuple of its fields')}"
     )
 

@@ -1,8 +1,8 @@
 """What one freeze has to write, as the bytes of a file, in slices small enough to be made between two batches.
 
-A delta holds what is in no durable file yet; it may take in the newest small deltas and replace them (`chain.py`). A base
-holds everything. Which segments belong in is looked up when the bytes are made, not when the freeze happened: a file
-before this one may have failed meanwhile, and then its entries belong here.
+A delta holds what is in no durable file yet; it may take in the newest small deltas and replace them (`chain.py`). A
+base holds everything. Which segments belong in is looked up when the bytes are made, not when the freeze happened: a
+file before this one may have failed meanwhile, and then its entries belong here.
 
 Entries are put into buckets by key group, then written bucket by bucket. Both steps go on in slices; a slice without
 bytes is empty.

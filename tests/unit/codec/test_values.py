@@ -96,7 +96,8 @@ VALUES = [
     None, True, False, 0, -1, 2**63, 2**64, -(2**63) - 1, 10**400, -(10**400),
     0.0, -0.0, 1.5, math.inf, -math.inf, math.nan,
     "", "word", "ä€😀", "\ud800 alone", b"", b"\x00\xff",
-    [], [1, [2, [3]]], (), (1,), (1, (2, [3])), {}, {"b": 1, "a": 2}, {(1, 2): "t", None: 0, 1.5: "f", frozenset({1}): 2},
+    [], [1, [2, [3]]], (), (1,), (1, (2, [3])), {}, {"b": 1, "a": 2},
+    {(1, 2): "t", None: 0, 1.5: "f", frozenset({1}): 2},
     set(), {1, "a"}, frozenset(), frozenset({(1, 2), "x"}),
     datetime(2024, 2, 29, 23, 59, 59, 999999), datetime.min, datetime.max,
     datetime(2024, 1, 1, tzinfo=UTC),
@@ -147,7 +148,8 @@ def test_any_value_comes_back_equal_and_of_the_same_type(value: Any) -> None:
     "value",
     [
         OrderedDict(a=1), defaultdict(int), Counter("aa"), Text("x"), type("Many", (list,), {})([1]),
-        bytearray(b"x"), memoryview(b"x"), msgpack.ExtType(5, b"x"), Fraction(1, 2), 1j, range(3), object(), int, len, ...,
+        bytearray(b"x"), memoryview(b"x"), msgpack.ExtType(5, b"x"), Fraction(1, 2), 1j, range(3), object(), int, len,
+        ...,
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip

@@ -186,7 +186,8 @@ def test_a_map_key_that_cannot_be_kept_is_refused_at_once() -> None:
 @pytest.mark.parametrize(
     "use",
     [
-        lambda f: f.seen.value, lambda f: setattr(f.seen, "value", 1), lambda f: f.seen.clear(), lambda f: f.events.append(1),
+        lambda f: f.seen.value, lambda f: setattr(f.seen, "value", 1), lambda f: f.seen.clear(),
+        lambda f: f.events.append(1),
         lambda f: list(f.events), lambda f: f.days["x"], lambda f: f.days.clear(), lambda f: f.profile.value,
     ],
 )  # fmt: skip
