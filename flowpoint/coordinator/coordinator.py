@@ -49,6 +49,9 @@ SHUT_DOWN_SECONDS = 5.0
 TICK_SECONDS_MAX = 1.0
 
 
+_PRESENT = (WorkerState.JOINED, WorkerState.DEPLOYING, WorkerState.DEPLOYED, WorkerState.RELEASING)
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How a job ended. `failure` is the last error as data, when it failed by one."""
@@ -154,6 +157,7 @@ class Coordinator:
         self._running: _Running | None = None
         self._spawn_wanted = False
         self._starting: set[int] = set()
+        self._incident: set[int] = set()
         self._release_deadline: float | None = None
         self._restart_timer: asyncio.TimerHandle | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
@@ -382,6 +386,10 @@ class Coordinator:
         self._report_loss(worker, reason)
 
     def _report_loss(self, worker: int, reason: str) -> None:
+        if self._life.state is JobState.RESTARTING and worker in self._incident:
+            self._incident.discard(worker)
+            self._feed(ev.FurtherLoss((worker,)))
+            return
         failure = messages.Failure(self.attempt, worker, [], "", "WorkerLost", reason, "", retry=True)
         self._fail(failure, lost=(worker,))
 
@@ -470,6 +478,9 @@ class Coordinator:
         if self._life.state is JobState.RESTARTING and not lost:
             return
         self._last_failure = failure
+        # Whoever of these is lost while the job restarts is lost by the same incident: a kill of all workers, or the
+        # death of one, which its peers see first.
+        self._incident = set(self._members.workers(*_PRESENT)) - set(lost)
         jitter = self._host.random.uniform(-1.0, 1.0)
         verdict = self._policy.failure(self._now(), failure, jitter)
         self._feed(ev.FailureSeen(failure.message, verdict, lost))

@@ -22,7 +22,7 @@ from flowpoint.model.manifest import StateFile, SubtaskState
 from flowpoint.model.plan import KEYED_KINDS, EdgeSpec, JobPlan, OperatorKind, OperatorSpec, Partition, SubtaskId
 from flowpoint.model.settings import Settings
 from flowpoint.runtime.chain import HashEmit, LoopOperator
-from flowpoint.runtime.contracts import ConnectorContext, OperatorDef, Split
+from flowpoint.runtime.contracts import ConnectorContext, HostClock, OperatorDef, Split
 from flowpoint.runtime.inputs import InputGate
 from flowpoint.runtime.operators.keyed_process import KeyedProcess
 from flowpoint.runtime.outputs import EdgeOutput, Outputs, Routes
@@ -40,21 +40,6 @@ from flowpoint.state.open import open_backend
 from flowpoint.state.spec import StateSpec
 from flowpoint.state.timers import TimerService
 from flowpoint.transport.exchange import Exchange
-
-
-class HostClock:
-    """`runtime.contracts.Clock` on a host."""
-
-    def __init__(self, host: Host) -> None:
-        self.wall_ms = host.wall_ms
-
-    def monotonic(self) -> float:
-        """Seconds of the loop's clock."""
-        return asyncio.get_running_loop().time()
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        await asyncio.sleep(seconds)
 
 
 @dataclass(frozen=True, slots=True)
