@@ -142,23 +142,19 @@ class FrozenState:
             layers.insert(0, absorbed)
         buckets: Buckets = {}
         for (keys, value_of), hiding in sources_of(table, layers, with_base=self.full):
+            by_group: defaultdict[int, list[Any]] = defaultdict(list)
             while part := list(islice(keys, _BUCKET_SLICE)):
                 if hiding:
                     part = [key for key in part if not any(table.holds(layer, key) for layer in hiding)]
-                self._fill(buckets, part, value_of, is_map=isinstance(table, LayeredMapTable))
+                hashed = [pair[0] for pair in part] if isinstance(table, LayeredMapTable) else part
+                for group, key in zip(groups_of(hashed, self._backend.max_parallelism), part, strict=True):
+                    by_group[group].append(key)
                 yield b""
+            for group, found in by_group.items():
+                buckets.setdefault(group, []).append((found, value_of))
         yield from self._blocks(builder, name, table, buckets)
         if self.full:
             yield from self._stored_blocks(builder, name, table, layers)
-
-    def _fill(self, buckets: Buckets, keys: list[Any], value_of: Callable[[Any], Any], *, is_map: bool) -> None:
-        """Sort keys into buckets by their group."""
-        hashed = [pair[0] for pair in keys] if is_map else keys
-        by_group: defaultdict[int, list[Any]] = defaultdict(list)
-        for group, key in zip(groups_of(hashed, self._backend.max_parallelism), keys, strict=True):
-            by_group[group].append(key)
-        for group, found in by_group.items():
-            buckets.setdefault(group, []).append((found, value_of))
 
     def _blocks(self, builder: FileBuilder, name: str, table: AnyTable, buckets: Buckets) -> Iterator[bytes]:
         """Blocks of about `_BLOCK_BYTES`; the size of the last one tells how many entries go into the next."""
