@@ -337,7 +337,7 @@ class OutputChecker(Checker):
     def _on_removed(self, name: str) -> None:
         part, newest = parse_part(name), self._storage.newest
         assert part is not None
-        began = newest is not None and newest.kind == "attempt" and newest.attempt > part.attempt
+        began = newest is not None and newest.kind in ("attempt", "restored") and newest.attempt > part.attempt
         self.require(began, lambda: f"committed {name} was removed, and not by an attempt that takes it back")
         del self._parts[name]
         self.world.trace.tell("output", f"{name} is taken back")
