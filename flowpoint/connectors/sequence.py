@@ -5,8 +5,10 @@ each split is a contiguous range. With a rate split k of S holds every S-th numb
 the numbers in their order.
 
 Pacing: number j of split k is due at (j * S + k) / rate seconds after the reader was opened. A read gives all numbers
-that are due; when none is, it waits a moment and returns the empty list, so that a subtask that reads its splits in turn
-stays with none of them. Nothing is forgotten while the consumer is slow: the rate is kept on average.
+that are due; when none is, it waits a moment and returns the empty list. The same when it gave some less than a tick
+ago: else, at high rates, there would always be one more due, a subtask that stays with a split while that has something
+would never turn to its other splits, and batches would be of one record. Nothing is forgotten while the consumer is
+slow: the rate is kept on average.
 
 Invariant: the position is the count of numbers given, whatever the pacing did.
 """
@@ -21,7 +23,7 @@ from flowpoint.runtime.contracts import END, Clock, ConnectorContext, Split, _En
 
 _SPLITS: Final = 16
 _SHORTEST_WAIT: Final = 0.001  # never so short that rounding makes it no wait at all
-_LONGEST_WAIT: Final = 0.004
+_TICK: Final = 0.004
 
 
 class SequenceSource:
@@ -69,7 +71,7 @@ class SequenceSource:
 
 
 class _Pace:
-    """When the numbers of one split are due."""
+    """How many numbers of one split may be given now."""
 
     def __init__(self, rate: float, index: int, of: int, clock: Clock) -> None:
         self._rate = rate
@@ -77,16 +79,25 @@ class _Pace:
         self._of = of
         self._clock = clock
         self._opened = clock.monotonic()
+        self._next_tick = self._opened
+        self._given = 0
 
-    def due(self) -> int:
-        """How many numbers have become due since the reader was opened."""
-        passed = int((self._clock.monotonic() - self._opened) * self._rate)
-        return max(0, passed - self._index + self._of) // self._of
+    def take(self, most: int) -> int:
+        """How many numbers to give now, at most `most`. 0 before the next tick, unless `most` are due already."""
+        now = self._clock.monotonic()
+        passed = int((now - self._opened) * self._rate)
+        due = max(0, passed - self._index + self._of) // self._of - self._given
+        if due <= 0 or (due < most and now < self._next_tick):
+            return 0
+        self._next_tick = now + _TICK
+        self._given += min(due, most)
+        return min(due, most)
 
-    async def wait_for(self, number: int) -> None:
-        """Waits until the number (counted since opening) is due, but only a moment."""
-        due_at = self._opened + (number * self._of + self._index) / self._rate
-        await self._clock.sleep(min(max(due_at - self._clock.monotonic(), _SHORTEST_WAIT), _LONGEST_WAIT))
+    async def wait(self) -> None:
+        """Waits until there may be something to give, but only a moment."""
+        due_at = self._opened + (self._given * self._of + self._index) / self._rate
+        waiting = max(due_at, self._next_tick) - self._clock.monotonic()
+        await self._clock.sleep(min(max(waiting, _SHORTEST_WAIT), _TICK))
 
 
 class _SequenceReader:
@@ -94,7 +105,6 @@ class _SequenceReader:
 
     def __init__(self, numbers: range, position: int, pace: _Pace | None) -> None:
         self._numbers = numbers
-        self._opened_at = position
         self._position = position
         self._pace = pace
 
@@ -102,10 +112,9 @@ class _SequenceReader:
         if self._position >= len(self._numbers):
             return END
         if self._pace is not None:
-            given = self._position - self._opened_at
-            n = min(n, self._pace.due() - given)
-            if n <= 0:
-                await self._pace.wait_for(given)
+            n = self._pace.take(n)
+            if n == 0:
+                await self._pace.wait()
                 return []
         numbers = list(self._numbers[self._position : self._position + n])
         self._position += len(numbers)

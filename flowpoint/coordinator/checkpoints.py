@@ -121,7 +121,7 @@ class Checkpoints:
         self._scheduler = CheckpointScheduler(settings)
         self._running: dict[int, _Running] = {}
         self._requests: deque[tuple[TriggerKind, asyncio.Future[CheckpointRecord] | None]] = deque()
-        self._publishing: set[int] = set()
+        self._to_publish: deque[_Running] = deque()
         self._idle = asyncio.Event()
         self._idle.set()
         self._next_id = 1
@@ -257,13 +257,19 @@ class Checkpoints:
             running.record.alignment_ms = max(running.record.alignment_ms, alignment_ms)
             if running.pending.is_complete:
                 running.is_publishing = True
-                self._publishing.add(ack.checkpoint)
                 self._idle.clear()
-                assert self._plan is not None
-                self._spawn(
-                    self._publish(running, self._plan, self._lineage.id), f"publish checkpoint {ack.checkpoint}"
-                )
+                self._to_publish.append(running)
+                if len(self._to_publish) == 1:
+                    self._publish_next()
         return outcome
+
+    def _publish_next(self) -> None:
+        """Publish one at a time, in the order of their ids: the newest commit is the newest checkpoint."""
+        running = self._to_publish[0]
+        running.record.parent = self.newest_id
+        assert self._plan is not None
+        step = self._publish(running, self._plan, self._lineage.id)
+        self._spawn(step, f"publish checkpoint {running.record.id}")
 
     def on_decline(self, worker: int, message: messages.Decline, now: float) -> None:
         """A subtask cannot take part."""
@@ -319,9 +325,23 @@ class Checkpoints:
         """
         checkpoint = published.pending.id
         running = self._running[checkpoint]
-        self._publishing.discard(checkpoint)
-        if not self._publishing:
+        done = self._to_publish.popleft()
+        assert done is running, f"published {checkpoint}, expected {done.record.id}"
+        try:
+            self._settle(running, published, now)
+        finally:
+            self._go_on_publishing(now)
+
+    def _go_on_publishing(self, now: float) -> None:
+        """Publish what is waiting; when the attempt is over meanwhile, what has not begun is given up."""
+        while self._to_publish and self._plan is None:
+            self._drop(self._to_publish.popleft(), CheckpointFailure.ABORTED_BY_FAILOVER, "", now)
+        if self._to_publish:
+            self._publish_next()
+        else:
             self._idle.set()
+
+    def _settle(self, running: _Running, published: Published, now: float) -> None:
         if published.error is not None:
             if isinstance(published.error, Fenced | OutcomeUnknown):
                 self._drop(running, CheckpointFailure.FINALIZE_FAILED, str(published.error), now)

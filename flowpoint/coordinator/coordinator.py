@@ -49,6 +49,9 @@ SHUT_DOWN_SECONDS = 5.0
 TICK_SECONDS_MAX = 1.0
 
 
+_PRESENT = (WorkerState.JOINED, WorkerState.DEPLOYING, WorkerState.DEPLOYED, WorkerState.RELEASING)
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How a job ended. `failure` is the last error as data, when it failed by one."""
@@ -153,6 +156,8 @@ class Coordinator:
         self._failures = FailureCounter(job.settings.checkpoint.tolerable_failures)
         self._running: _Running | None = None
         self._spawn_wanted = False
+        self._starting: set[int] = set()
+        self._incident: set[int] = set()
         self._release_deadline: float | None = None
         self._restart_timer: asyncio.TimerHandle | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
@@ -270,6 +275,7 @@ class Coordinator:
             case Beat(worker, incarnation):
                 self._members.beat(worker, incarnation, self._now())
             case Started(worker, pid):
+                self._starting.discard(worker)
                 self._members.spawned(worker, pid, self._now())
                 self._on_workers(self._workers.pids())
             case Joined(worker, pid, incarnation):
@@ -277,6 +283,7 @@ class Coordinator:
             case Lost(worker, pid, reason):
                 self._on_lost(worker, pid, reason)
             case NotStarted(worker, reason):
+                self._starting.discard(worker)
                 self._report_loss(worker, reason)
             case Published():
                 self._on_published(mail)
@@ -379,10 +386,17 @@ class Coordinator:
         self._report_loss(worker, reason)
 
     def _report_loss(self, worker: int, reason: str) -> None:
+        if self._life.state is JobState.RESTARTING and worker in self._incident:
+            self._incident.discard(worker)
+            self._feed(ev.FurtherLoss((worker,)))
+            return
         failure = messages.Failure(self.attempt, worker, [], "", "WorkerLost", reason, "", retry=True)
         self._fail(failure, lost=(worker,))
 
     def _start_worker(self, worker: int) -> None:
+        if worker in self._starting:
+            return
+        self._starting.add(worker)
         self._spawn(self._workers.start(worker, self._group), f"start worker {worker}")
 
     async def _reap(self, worker: int) -> None:
@@ -464,6 +478,9 @@ class Coordinator:
         if self._life.state is JobState.RESTARTING and not lost:
             return
         self._last_failure = failure
+        # Whoever of these is lost while the job restarts is lost by the same incident: a kill of all workers, or the
+        # death of one, which its peers see first.
+        self._incident = set(self._members.workers(*_PRESENT)) - set(lost)
         jitter = self._host.random.uniform(-1.0, 1.0)
         verdict = self._policy.failure(self._now(), failure, jitter)
         self._feed(ev.FailureSeen(failure.message, verdict, lost))
@@ -502,6 +519,8 @@ class Coordinator:
             self._emit(
                 Event(EventKind.CHECKPOINT_FAILED, f"checkpoint {record.id} failed: {record.reason}", record.to_data())
             )
+        if not self._life.is_live:
+            return
         if self._failures.failed(record.id, failure):
             error = CheckpointFailed(f"checkpoint {record.id} failed: {record.reason}")
             self._fail_by(error)
@@ -517,7 +536,7 @@ class Coordinator:
         text = f"checkpoint {record.id} completed in {record.duration_ms} ms, {record.bytes:,} bytes"
         self._emit(Event(EventKind.CHECKPOINT_COMPLETED, text, record.to_data()))
         running = self._running
-        if running is None or running.prepared.number != record.attempt:
+        if running is None or running.prepared.number != record.attempt or not self._life.is_live:
             return
         self._spawn(self._retain(running.prepared), "retention")
         if end.trigger is TriggerKind.STOP:

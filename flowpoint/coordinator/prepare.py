@@ -30,8 +30,7 @@ from flowpoint.protocol.recovery import (
     choose,
     next_checkpoint_id,
 )
-from flowpoint.runtime.assembly import HostClock
-from flowpoint.runtime.contracts import ConnectorContext, Sink
+from flowpoint.runtime.contracts import ConnectorContext, HostClock, Sink
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.manifests import read_manifest, verify
 from flowpoint.snapshot.retention import Cleaner
@@ -78,6 +77,7 @@ class Preparation:
         self._warn = warn
         self._lineage: str | None = None
         self._splits: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+        self._is_first = True
         self.damaged: dict[str, str] = {}
         """Checkpoint directories that proved damaged, and how (workers find what a look at sizes does not show)."""
 
@@ -117,6 +117,7 @@ class Preparation:
         )
         for uid, sink in self.sinks():
             await sink.begin(self._sink_context(uid, prepared))
+        self._is_first = False
         return prepared
 
     async def clean(self, prepared: PreparedAttempt) -> None:
@@ -146,7 +147,8 @@ class Preparation:
             disk=self._host.disk,
             clock=HostClock(self._host),
             restored_checkpoint=prepared.restored_checkpoint,
-            take_output=self._job.wishes.take_output,
+            # Once: another job that takes the target over meanwhile is not to be robbed by a restart.
+            take_output=self._job.wishes.take_output and self._is_first,
             skip_lost_input=self._job.wishes.skip_lost_input,
             log=self._warn,
         )

@@ -30,7 +30,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
-import aiofiles  # type: ignore[import-untyped]
+import aiofiles
 
 from flowpoint.host.base import FileStat
 

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from flowpoint.errors import InternalError, TransientError, WorkerLost
 

@@ -29,7 +29,8 @@ RUN_FORMAT = 1
 START_TIME_TOLERANCE = 0.5
 """Seconds. The system tells start times by its ticks of 10 ms, relative to a boot time that it may correct."""
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+NAME_BYTES_MAX = 100
+_NAME = re.compile(r"\w[\w.+-]*")
 
 
 def check_job_name(name: str) -> str:
@@ -38,10 +39,10 @@ def check_job_name(name: str) -> str:
     Raises:
         UsageError: It cannot, because it is a folder's name as well.
     """
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name) or len(name.encode()) > NAME_BYTES_MAX:
         raise UsageError(
-            f"cannot use {name!r} as the name of a job: use 1 to 100 letters, digits, '_', '-' and '.', "
-            f"not beginning with '-' or '.'"
+            f"cannot use {name!r} as the name of a job: use letters, digits, '_', '-', '+' and '.', begin with a "
+            f"letter, digit or '_', at most {NAME_BYTES_MAX} bytes"
         )
     return name
 

@@ -96,6 +96,7 @@ def _assemble(options: RunOptions) -> _Assembled:
         "params": dict(options.params),
         "parallelism": settings.parallelism,
         "skip_lost_input": options.skip_lost_input,
+        "allow_non_restored": options.allow_non_restored,
     }
     return _Assembled(options, compiled, settings, shipped)
 

@@ -1,42 +1,43 @@
-"""One entry of the commit log, as data: what happened to a job, in the order of `number`.
+"""One entry of a job's commit log, as data: what happened, in which attempt, and which checkpoint is the newest then.
 
-`snapshot.commit_log` writes and reads entries, `protocol.recovery` decides from them. Commit numbers, attempts and
-checkpoint ids are three different counters (design 5a, rule 4).
+`snapshot.commit_log` writes and reads the log; `protocol.recovery` decides from a list of entries what to restore.
+Commit numbers, attempts and checkpoint ids are three different counters (design 5a, rule 4).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import asdict, dataclass, field
 from typing import Any
-
-
-class CommitKind(StrEnum):
-    """What an entry says."""
-
-    ATTEMPT = "attempt"  # attempt k begins: everything older is fenced
-    CHECKPOINT = "checkpoint"  # a checkpoint is complete: from here on it counts, and sinks commit
-    SAVEPOINT = "savepoint"  # a savepoint is complete; sinks do not commit, failover never uses it
-    STOPPED = "stopped"  # a graceful stop came about
-    FINISHED = "finished"  # the job has read all its input and committed all its output
 
 
 @dataclass(frozen=True, slots=True)
 class CommitEntry:
-    """An entry. `kind` is a `CommitKind`; `created` is epoch ms.
+    """What happened as number `number`. Every entry repeats the attempt and the newest checkpoint.
 
-    checkpoint: the id of the checkpoint or savepoint that the entry is about (0: none).
-    directory: its folder, such as "chk-17-a7" ("" for none); the one name that no two snapshots share.
-    parent: the checkpoint *id* that it was taken after or restored from (0: none), as in its manifest.
+    kind: "attempt", "checkpoint", "savepoint", "finished" or "stopped".
+    checkpoint, directory: the newest checkpoint once this has happened (0 and "": there is none), e.g. 17, "chk-17-a7".
+    parent: the checkpoint that one was taken after (0: none).
+    nonce: tells this append from any other one for the same number.
+    created: epoch ms.
+    extra: further JSON-able facts of this kind of entry.
     """
 
     number: int
     kind: str
     attempt: int
     lineage: str
-    checkpoint: int = 0
-    directory: str = ""
-    parent: int = 0
-    nonce: str = ""
-    created: int = 0
+    checkpoint: int
+    directory: str
+    parent: int
+    nonce: str
+    created: int
     extra: dict[str, Any] = field(default_factory=dict)
+
+    def to_data(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return asdict(self)
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> CommitEntry:
+        """The reverse of `to_data`."""
+        return cls(**{**data, "extra": dict(data.get("extra", {}))})

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 MANIFEST_FORMAT = 1
+NO_GROUPS = (0, -1)
+"""The empty range of key groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +40,24 @@ class SubtaskState:
     """
 
     files: tuple[StateFile, ...] = ()
-    groups: tuple[int, int] = (0, -1)
+    groups: tuple[int, int] = NO_GROUPS
     states: dict[str, Any] = field(default_factory=dict)
     splits: tuple[dict[str, Any], ...] = ()
     committables: tuple[dict[str, Any], ...] = ()
 
     def to_data(self) -> dict[str, Any]:
         """As JSON-able data."""
-        data = asdict(self)
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in data.items() if value}
+        data = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items() if value}
+        if self.groups == NO_GROUPS:
+            del data["groups"]
+        return data
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> SubtaskState:
         """The reverse of `to_data`."""
         return cls(
             files=tuple(StateFile(**{**f, "groups": tuple(f["groups"])}) for f in data.get("files", ())),
-            groups=tuple(data.get("groups", (0, -1))),
+            groups=tuple(data.get("groups", NO_GROUPS)),
             states=dict(data.get("states", {})),
             splits=tuple(data.get("splits", ())),
             committables=tuple(data.get("committables", ())),

@@ -211,14 +211,15 @@ class FailureCounter:
     """Says when failed checkpoints make the job fail over: at more than `tolerable` of them in a row.
 
     A checkpoint counts once, however many subtasks decline it. A success resets. A savepoint is the wish of a person,
-    who is told; it does not count. Neither does a checkpoint older than the newest completed one.
+    who is told; it does not count. Neither does a checkpoint older than the newest completed one, nor one that is heard
+    of again after the failover it led to. Ids rise over all attempts (`recovery.next_checkpoint_id`).
     """
 
     def __init__(self, tolerable: int) -> None:
         assert tolerable >= 0, f"{tolerable=}"
         self._tolerable = tolerable
         self._counted: set[int] = set()
-        self._newest_completed = 0
+        self._settled = 0  # checkpoints up to this one have been counted or forgiven for good
 
     @property
     def count(self) -> int:
@@ -227,17 +228,18 @@ class FailureCounter:
 
     def failed(self, checkpoint_id: int, reason: CheckpointFailure, kind: str = "checkpoint") -> bool:
         """A checkpoint failed. True: the job must fail over (and counting starts anew)."""
-        if not reason.counts or kind != "checkpoint" or checkpoint_id <= self._newest_completed:
-            return False
-        if checkpoint_id in self._counted:
+        if not reason.counts or kind != "checkpoint" or checkpoint_id <= self._settled:
             return False
         self._counted.add(checkpoint_id)
         if len(self._counted) <= self._tolerable:
             return False
-        self._counted.clear()
+        self._settle(max(self._counted))
         return True
 
     def succeeded(self, checkpoint_id: int) -> None:
         """A checkpoint is complete: its commit entry is in the log."""
-        self._newest_completed = max(self._newest_completed, checkpoint_id)
+        self._settle(checkpoint_id)
+
+    def _settle(self, checkpoint_id: int) -> None:
+        self._settled = max(self._settled, checkpoint_id)
         self._counted.clear()

@@ -1,10 +1,12 @@
 """The life of a job, from `Begin` to `ExitJob`: events in, actions out.
 
     CREATED -> STARTING -> DEPLOYING -> RUNNING -> FINISHING -> COMMITTING -> RECORDING -> FINISHED
-                              ^            |  \\                  ^                     \\-> STOPPED
-                              |            |   `-> STOPPING -----'
-                              |            v
-                              `------- RESTARTING <- any live state              any state -> CANCELLED, FAILED
+                              ^            |                        ^            |
+                              |            +------> STOPPING -------+            +-------> STOPPED
+                              |
+                              +-- RESTARTING <- a failure in any state from STARTING to COMMITTING
+
+    from any state: -> CANCELLED, -> FAILED
 
 `job_table.TRANSITIONS` has every legal move; docs/protocol.md shows it. What needs saying beyond the table:
 
@@ -30,11 +32,11 @@ from collections import deque
 from typing import assert_never
 
 from flowpoint.errors import InternalError
-from flowpoint.model.commits import CommitKind
 from flowpoint.protocol import job_events as ev
 from flowpoint.protocol.checkpoint import CheckpointFailure
 from flowpoint.protocol.job_events import JobAction, JobEvent
 from flowpoint.protocol.job_table import LIVE, OVER, TRANSITIONS, JobState
+from flowpoint.protocol.recovery import CommitKind
 from flowpoint.protocol.restart import GiveUp, Verdict
 
 HISTORY_MAX = 32
@@ -135,6 +137,10 @@ class JobLife:
                 return self._on_ended()
             case ev.FailureSeen():
                 return self._on_failure(event)
+            case ev.FurtherLoss():
+                self._is_ready = False
+                again: list[JobAction] = [ev.SpawnWorkers()] if self._is_due else []
+                return self._state, [ev.KillWorkers(event.lost), *again]
             case ev.StopRequested():
                 return self._on_stop(event)
             case ev.CancelRequested():

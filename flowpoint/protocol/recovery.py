@@ -12,6 +12,7 @@ to be examined next, the caller examines it (manifest, sizes, checksums) and ask
 
 Ancestors, not merely older ones: after a fall-back from 17 to 16 the sinks have taken back what 17 committed, so 17
 must not be restored any more, even if it can be read again. 18 was taken after 16, so 17 is not an ancestor of it.
+(`CommitEntry.parent` is the *id* of the checkpoint that was restored or completed last before this one.)
 
 Savepoints are not candidates: they commit no sinks, and their output is not this lineage's (design 5a, rule 3).
 
@@ -22,8 +23,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
-from flowpoint.model.commits import CommitEntry, CommitKind
+from flowpoint.model.commits import CommitEntry
+
+
+class CommitKind(StrEnum):
+    """What an entry of the commit log says: the values of `CommitEntry.kind`."""
+
+    ATTEMPT = "attempt"  # attempt k begins: everything older is fenced
+    CHECKPOINT = "checkpoint"  # a checkpoint is complete: from here on it counts, and sinks commit
+    SAVEPOINT = "savepoint"  # a savepoint is complete; sinks do not commit, failover never uses it
+    STOPPED = "stopped"  # a graceful stop came about
+    FINISHED = "finished"  # the job has read all its input and committed all its output
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +117,13 @@ def choose(
     return _refuse_all(chain, health)
 
 
-def next_checkpoint_id(commits: Sequence[CommitEntry]) -> int:
-    """An id that no checkpoint or savepoint in the log has; ids rise over all attempts, also after a fall-back."""
-    return max((entry.checkpoint for entry in commits), default=0) + 1
+def next_checkpoint_id(commits: Sequence[CommitEntry], *, given_out: int = 0) -> int:
+    """The id of the next checkpoint or savepoint; ids rise over all attempts, also after a fall-back.
+
+    `given_out` is the highest id that this coordinator has used, since failed checkpoints are not in the log. Ids of
+    checkpoints that failed under an earlier coordinator may come again; their folders differ by the attempt.
+    """
+    return max(given_out, *(entry.checkpoint for entry in commits), 0) + 1
 
 
 def _chain(own: Sequence[CommitEntry]) -> list[CommitEntry]:
@@ -130,7 +146,7 @@ def _damage(chain: Sequence[CommitEntry], health: Mapping[str, str | None]) -> s
 
 def _refuse_older(chain: Sequence[CommitEntry], health: Mapping[str, str | None]) -> Refuse:
     return Refuse(
-        f"cannot continue from the newest checkpoint {chain[0].directory}, which is damaged ({_damage(chain, health)}); "
+        f"cannot continue from the newest checkpoint {chain[0].directory}: it is damaged ({_damage(chain, health)}); "
         f"its output is committed and a sink cannot take it back, so the older {chain[1].directory} would write it "
         "again; repair the files, or pass --accept-duplicates"
     )

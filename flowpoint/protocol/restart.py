@@ -1,10 +1,10 @@
 """Whether a failed job starts again, and after what delay (design 5a, rule 18).
 
-    strategy        starts again ...                                         gives up ...
-    exponential     at once, then after delay, delay x factor, ... delay_max  never
-    fixed           at once, then after delay                                 after `attempts` restarts
-    failure_rate    at once, then after delay                                 at more than `attempts` failures in `window` s
-    none            never                                                     at the first failure
+    strategy        starts again ...                                           gives up ...
+    exponential     at once, then after delay, delay x factor, ... delay_max   never
+    fixed           at once, then after delay                                  after `attempts` restarts
+    failure_rate    at once, then after delay                                  at the next of `attempts` in `window` s
+    none            never                                                      at the first failure
 
 A completed checkpoint proves that the job got somewhere: the next restart is immediate again and `fixed` counts anew
 (the rate of `failure_rate` is about time alone and goes on). Whatever the strategy, restarting is pointless, and given
@@ -96,8 +96,8 @@ class RestartPolicy:
         if times < SAME_ERROR_MAX:
             return ""
         return (
-            f"{failure.message} (the same error of operator {failure.operator!r} came {times} times without a completed "
-            "checkpoint between; fix the job and run it again)"
+            f"{failure.message} (operator {failure.operator!r} failed with this error {times} times without a "
+            "completed checkpoint between; fix the job and run it again)"
         )
 
     def _refused(self, now: float, failure: Failure) -> str:

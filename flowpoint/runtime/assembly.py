@@ -17,7 +17,7 @@ from typing import Any
 
 from flowpoint.codec.keys import GroupCache
 from flowpoint.codec.values import Codec, TypeRegistry
-from flowpoint.errors import FlowPointError
+from flowpoint.errors import FlowPointError, IncompatibleStateError
 from flowpoint.host.base import Host
 from flowpoint.model import messages
 from flowpoint.model.key_groups import group_range
@@ -25,7 +25,7 @@ from flowpoint.model.manifest import StateFile, SubtaskState
 from flowpoint.model.plan import KEYED_KINDS, EdgeSpec, JobPlan, OperatorKind, OperatorSpec, Partition, SubtaskId
 from flowpoint.model.settings import Settings
 from flowpoint.runtime.chain import HashEmit, LoopOperator
-from flowpoint.runtime.contracts import ConnectorContext, OperatorDef, Split
+from flowpoint.runtime.contracts import ConnectorContext, HostClock, OperatorDef, Split
 from flowpoint.runtime.inputs import InputGate
 from flowpoint.runtime.operators.keyed_process import KeyedProcess
 from flowpoint.runtime.outputs import EdgeOutput, Outputs, Routes
@@ -44,21 +44,6 @@ from flowpoint.state.open import open_backend
 from flowpoint.state.spec import StateSpec
 from flowpoint.state.timers import TimerService
 from flowpoint.transport.exchange import Exchange
-
-
-class HostClock:
-    """`runtime.contracts.Clock` on a host."""
-
-    def __init__(self, host: Host) -> None:
-        self.wall_ms = host.wall_ms
-
-    def monotonic(self) -> float:
-        """Seconds of the loop's clock."""
-        return asyncio.get_running_loop().time()
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        await asyncio.sleep(seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +134,7 @@ class Assembly:
                 operators.parts.append(part)
                 await self._restore(part, subtask.index)
                 operators.stages.append(self._keyed_operator(spec, definition, part.backend))
+                self._refuse_unclaimed(uid, part.backend)
                 self._open_function(operators.stages[-1], spec, subtask.index)
             else:
                 operators.stages.append(LoopOperator(uid, spec.kind, _own_copy(definition.function)))
@@ -282,6 +268,15 @@ class Assembly:
             part.files = states[0].files
         else:
             part.must_be_full = bool(states)
+
+    def _refuse_unclaimed(self, uid: str, backend: Backend) -> None:
+        """Restored state that the function no longer declares is never dropped in silence."""
+        unclaimed = backend.unclaimed()
+        if unclaimed and not self._deploy.source.get("allow_non_restored"):
+            raise IncompatibleStateError(
+                f"cannot restore operator '{uid}': the checkpoint holds state {', '.join(map(repr, unclaimed))}, which the "
+                "job no longer declares; declare it again, or pass --allow-non-restored to leave it behind"
+            )
 
     def _writer_for(self, subtask: SubtaskId, groups: tuple[int, int]) -> WriteState:
         async def write(uid: str, frozen: Frozen) -> list[StateFile]:

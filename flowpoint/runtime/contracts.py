@@ -6,11 +6,12 @@ Positions and committables are JSON-able data, so that a manifest can be read wi
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, runtime_checkable
 
-from flowpoint.host.base import Disk
+from flowpoint.host.base import Disk, Host
 from flowpoint.model.plan import OperatorKind
 
 
@@ -44,6 +45,21 @@ class Clock(Protocol):
 
     async def sleep(self, seconds: float) -> None:
         """Wait, in virtual time when simulated."""
+
+
+class HostClock:
+    """`Clock` on a host."""
+
+    def __init__(self, host: Host) -> None:
+        self.wall_ms = host.wall_ms
+
+    def monotonic(self) -> float:
+        """Seconds of the loop's clock."""
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
 
 
 @dataclass(frozen=True, slots=True)

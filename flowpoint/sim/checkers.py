@@ -17,13 +17,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from flowpoint.model.manifest import OperatorState, StateFile, SubtaskState
+from flowpoint.model.manifest import StateFile, SubtaskState
 from flowpoint.sim.files import Change, File
 from flowpoint.sim.world import InvariantBroken, SimWorld
 
 _COMMIT = re.compile(r"(\d{8,})\.json")
 _DIRECTORY = re.compile(r"chk-(\d+)-a(\d+)")
-_PART = re.compile(r"part-(\d+)-(\d+)-a(\d+)-([^.]+)\..+")
+_PART = re.compile(r"part-(\d+)-(?:\w+-)?(\d+)-a(\d+)-([^.]+)\..+")
 CHECKPOINT_KINDS = frozenset({"checkpoint", "stopped", "finished"})
 
 
@@ -73,12 +73,8 @@ def parse_part(name: str) -> Part | None:
 def files_of_manifest(data: bytes) -> list[StateFile]:
     """The files that a manifest names."""
     operators: dict[str, Any] = json.loads(data)["operators"]
-    found: list[StateFile] = []
-    for operator in operators.values():
-        subtasks = tuple(SubtaskState.from_data(one) for one in operator["subtasks"])
-        for subtask in OperatorState(len(subtasks), subtasks).subtasks:
-            found += subtask.files
-    return found
+    subtasks = [subtask for operator in operators.values() for subtask in operator["subtasks"]]
+    return [file for subtask in subtasks for file in SubtaskState.from_data(subtask).files]
 
 
 class Checker:
@@ -134,6 +130,7 @@ class StorageChecker(Checker):
         self.commits: dict[int, Commit] = {}
         self._bytes: dict[int, bytes] = {}
         self._manifests: dict[str, bytes] = {}
+        self._named: dict[str, list[StateFile]] = {}
         self._damaged: set[str] = set()
 
     @property
@@ -248,34 +245,33 @@ class StorageChecker(Checker):
             (body["id"], body["attempt"]) == (int(match[1]), int(match[2])),
             lambda: f"the manifest in {directory} says checkpoint {body['id']} of attempt {body['attempt']}",
         )
-        for file in files_of_manifest(data):
+        self._named[directory] = files_of_manifest(data)
+        for file in self._named[directory]:
             self._check_file(file, f"the manifest of {directory}")
 
     def _on_remove(self, name: str) -> None:
         for commit in self.retained():
             named = {file.path for file in self._named_by(commit.directory)} | {f"{commit.directory}/manifest.json"}
-            self.require(
-                name not in named or name in self._damaged,
-                lambda: f"{name} was removed, and commit {commit.number} still needs it",  # noqa: B023 - called at once
-            )
+            if name in named - self._damaged:
+                raise InvariantBroken(f"{name} was removed, and commit {commit.number} still needs it")
 
     def _after_crash(self) -> None:
         names = self.files.list(f"{self.root}/commits")
         present = {int(match[1]) for match in map(_COMMIT.fullmatch, names) if match is not None}
-        # Only the newest entry can have been unsynced: each is synced before the next one is written.
-        for number in [one for one in self.commits if one not in present and one == max(self.commits)]:
-            del self.commits[number], self._bytes[number]
+        # The newest ones may have been unsynced; older ones that are missing were cleaned away.
+        while self.commits and max(self.commits) not in present:
+            newest = max(self.commits)
+            del self.commits[newest], self._bytes[newest]
         for directory in list(self._manifests):
             if self.find(f"{directory}/manifest.json") is None:
-                del self._manifests[directory]
+                del self._manifests[directory], self._named[directory]
         for commit in self.retained():
             self._check_whole(commit.directory, f"commit {commit.number}, after the power failure")
 
     # ------------------------------------------------------------------ files
 
     def _named_by(self, directory: str) -> list[StateFile]:
-        data = self._manifests.get(directory)
-        return files_of_manifest(data) if data is not None else []
+        return self._named.get(directory, [])
 
     def _check_whole(self, directory: str, who: str) -> None:
         path = f"{directory}/manifest.json"
@@ -352,5 +348,5 @@ class OutputChecker(Checker):
             file = self.find(name)
             if file is None:
                 del self._parts[name]
-            else:
-                self.require(bytes(file.data) == self._parts[name], lambda: f"a power failure changed {name}")  # noqa: B023
+            elif bytes(file.data) != self._parts[name]:
+                raise InvariantBroken(f"a power failure changed {name}")

@@ -65,7 +65,7 @@ class SimDisk:
 
         return await self.operate("disk.read", path, effect)
 
-    async def create(self, path: str) -> DiskFile:
+    async def create(self, path: str, *, private: bool = True) -> DiskFile:
         file = await self.operate("disk.create", path, lambda: self._files.create(path, self._process))
         return SimDiskFile(self, file, path)
 
@@ -87,7 +87,7 @@ class SimDisk:
     async def stat(self, path: str) -> FileStat | None:
         return await self.operate("disk.stat", path, lambda: self._files.stat(path))
 
-    async def make_dirs(self, path: str) -> None:
+    async def make_dirs(self, path: str, *, private: bool = True) -> None:
         await self.operate("disk.make_dirs", path, lambda: self._files.make_dirs(path))
 
     async def sync_dir(self, path: str) -> None:
@@ -176,7 +176,8 @@ class SimDiskFile:
         def effect() -> None:
             self._file.writer = None
 
-        await self._disk.operate("disk.close", self._path, effect)
+        # Also a close that reports an error has closed the file.
+        await self._disk.operate("disk.close", self._path, effect, on_error=effect)
 
     def _require_open(self) -> None:
         if self._closed:

@@ -22,12 +22,14 @@ A run draws its `FaultMix` first (swarm testing): a random part of the kinds, so
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 from typing import assert_never
 
+from flowpoint.sim.disk import DiskFaults
+from flowpoint.sim.network import Network
 from flowpoint.sim.world import Phase, Point, SimProcess, SimWorld
 
 BURST_SECONDS = (0.05, 1.0)
@@ -96,6 +98,7 @@ class FaultMix:
     """What happens in one run.
 
     kinds: what is drawn from, each equally likely.
+    quiet: virtual seconds before the first fault.
     gap: mean virtual seconds between two faults.
     count_max: no more faults than this.
     second_failure_rate: how often a kill is followed by another one while the first is being recovered from.
@@ -103,6 +106,7 @@ class FaultMix:
     """
 
     kinds: tuple[FaultKind, ...]
+    quiet: float
     gap: float
     count_max: int
     second_failure_rate: float
@@ -110,7 +114,7 @@ class FaultMix:
 
     def __str__(self) -> str:
         names = ", ".join(self.kinds) or "none"
-        return f"faults: {names}; every {self.gap} s, at most {self.count_max}"
+        return f"faults: {names}; after {self.quiet} s, every {self.gap} s, at most {self.count_max}"
 
 
 def draw_mix(random: Random, allowed: frozenset[FaultKind] = WITHOUT_DAMAGE) -> FaultMix:
@@ -121,8 +125,9 @@ def draw_mix(random: Random, allowed: frozenset[FaultKind] = WITHOUT_DAMAGE) -> 
         kinds.append(random.choice(kills))
     return FaultMix(
         kinds=tuple(kinds),
+        quiet=random.choice((0.0, 0.3, 1.0)),
         gap=random.choice((0.05, 0.2, 0.5, 1.5)),
-        count_max=random.randint(1, 8),
+        count_max=random.randint(1, 12),
         second_failure_rate=random.choice((0.3, 0.7)),
         pause_seconds=random.choice((0.5, 3.0, 30.0)),
     )
@@ -144,13 +149,16 @@ class FaultInjector:
     async def run(self) -> None:
         """Inject until the mix is used up. Cancel it to end the faults; `SimWorld.heal` ends those that last."""
         try:
-            for _ in range(self._mix.count_max):
-                await asyncio.sleep(self._random.expovariate(1 / self._mix.gap))
-                kind = self._random.choice(self._mix.kinds)
-                await self._inject(kind)
-                if kind in KILLS and self._draw_second_failure():
-                    await asyncio.sleep(self._random.uniform(*SECOND_FAILURE_DELAY))
-                    self._kill_one("while the last failure is being recovered from")
+            # What lasts goes on beside the next faults.
+            async with asyncio.TaskGroup() as lasting:
+                await asyncio.sleep(self._mix.quiet)
+                for _ in range(self._mix.count_max):
+                    await asyncio.sleep(self._random.expovariate(1 / self._mix.gap))
+                    kind = self._random.choice(self._mix.kinds)
+                    self._inject(kind, lasting)
+                    if kind in KILLS and self._draw_second_failure():
+                        await asyncio.sleep(self._random.uniform(*SECOND_FAILURE_DELAY))
+                        self._kill_one("while the last failure is being recovered from")
         finally:
             self._trap = None
 
@@ -159,7 +167,7 @@ class FaultInjector:
         due, self._second_failure_due = self._second_failure_due, False
         return due or self._random.random() < self._mix.second_failure_rate
 
-    async def _inject(self, kind: FaultKind) -> None:  # one switch
+    def _inject(self, kind: FaultKind, lasting: asyncio.TaskGroup) -> None:  # one switch
         self._world.trace.mark(f"fault {kind}")
         match kind:
             case FaultKind.KILL_WORKER:
@@ -169,19 +177,25 @@ class FaultInjector:
             case FaultKind.KILL_WORKERS:
                 self._kill_some(self._children(), len(self._world.processes))
             case FaultKind.KILL_AT_POINT:
-                await self._set_trap()
+                lasting.create_task(self._set_trap())
             case FaultKind.POWER_FAILURE:
                 self._world.power_failure()
             case FaultKind.PAUSE_WORKER:
-                await self._pause(self._children())
+                lasting.create_task(self._pause(self._children()))
             case FaultKind.PAUSE_COORDINATOR:
-                await self._pause(self._roots())
+                lasting.create_task(self._pause(self._roots()))
             case FaultKind.BREAK_LINK | FaultKind.CUT_LINK:
                 self._hurt_link(kind)
-            case FaultKind.STALL_LINKS | FaultKind.DISK_ERRORS | FaultKind.LOST_ANSWERS:
-                await self._burst(kind)
-            case FaultKind.DISK_FULL | FaultKind.DISK_SLOW:
-                await self._burst(kind)
+            case FaultKind.STALL_LINKS:
+                lasting.create_task(self._burst(kind, self._world.network, "stall_rate", (0.01, 0.1), 0.0))
+            case FaultKind.DISK_ERRORS:
+                lasting.create_task(self._burst(kind, self._world.disk_faults, "error_rate", (0.02, 0.2), 0.0))
+            case FaultKind.LOST_ANSWERS:
+                lasting.create_task(self._burst(kind, self._world.disk_faults, "lost_answer_rate", (0.02, 0.2), 0.0))
+            case FaultKind.DISK_FULL:
+                lasting.create_task(self._burst(kind, self._world.disk_faults, "full", (True,), False))
+            case FaultKind.DISK_SLOW:
+                lasting.create_task(self._burst(kind, self._world.disk_faults, "slowness", (10.0, 100.0), 1.0))
             case FaultKind.CLOCK_JUMP:
                 jump = self._random.choice(CLOCK_JUMPS_MS)
                 self._world.wall_skew_ms += jump
@@ -252,25 +266,20 @@ class FaultInjector:
             self._tell(f"a link between {link.owner.name} and {link.peer.name} breaks")
             link.break_both("the link broke")
 
-    async def _burst(self, kind: FaultKind) -> None:
-        disk, network = self._world.disk_faults, self._world.network
-        seconds = self._random.uniform(*BURST_SECONDS)
+    async def _burst(
+        self,
+        kind: FaultKind,
+        target: DiskFaults | Network,
+        attribute: str,
+        values: Sequence[float],
+        healthy: float,
+    ) -> None:
+        """Set what is wrong to one of the values for a while."""
+        seconds, value = self._random.uniform(*BURST_SECONDS), self._random.choice(values)
         self._tell(f"{kind} for {seconds:.3f} s")
-        rate = self._random.choice((0.02, 0.2))
-        match kind:
-            case FaultKind.STALL_LINKS:
-                network.stall_rate = rate / 2
-            case FaultKind.DISK_ERRORS:
-                disk.error_rate = rate
-            case FaultKind.LOST_ANSWERS:
-                disk.lost_answer_rate = rate
-            case FaultKind.DISK_FULL:
-                disk.full = True
-            case _:
-                disk.slowness = self._random.choice((10.0, 100.0))
+        setattr(target, attribute, value)
         await asyncio.sleep(seconds)
-        network.stall_rate = 0.0
-        disk.heal()
+        setattr(target, attribute, healthy)
 
     def _rot(self) -> None:
         if self._damage is None or self._damaged:

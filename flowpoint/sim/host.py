@@ -77,7 +77,8 @@ class SimHost:
         self._process.require_alive("start_process")
 
         def attempt() -> SimChild:
-            return SimChild(self._process, self._world.start(role, args, parent=self._process))
+            child = self._world.start(role, args, parent=self._process, log_path=log_path)
+            return SimChild(self._process, child)
 
         delay = self._world.delays.uniform(*SPAWN_DELAY)
         return await self._process.perform("start_process", role, attempt, delay, 0.001)

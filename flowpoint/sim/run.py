@@ -104,6 +104,8 @@ async def _live(world: SimWorld, scenario: Scenario) -> None:
     await asyncio.wait({keeper}, timeout=scenario.safety_seconds)
     faults.cancel()
     await asyncio.wait({faults})
+    if not faults.cancelled():
+        faults.result()
     world.heal()
     world.trace.tell("world", "no more faults" if not keeper.done() else "the program has finished")
     await asyncio.wait({keeper}, timeout=scenario.liveness_seconds)

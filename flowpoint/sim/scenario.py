@@ -19,8 +19,8 @@ from typing import TypeAlias, assert_never
 
 from flowpoint.model.settings import CheckpointSettings, HeartbeatSettings, RestartSettings, Settings, StateSettings
 from flowpoint.sim.checkers import OutputChecker, StorageChecker
-from flowpoint.sim.job import install
 from flowpoint.sim.faults import ALL_FAULTS, FaultKind, FaultMix, draw_mix
+from flowpoint.sim.job import install
 from flowpoint.sim.world import InvariantBroken, SimProcess, SimWorld
 
 STORAGE = "/flowpoint/checkpoints/simulated"

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from flowpoint.sim.loop import Owner, SimTask
+from flowpoint.sim.tasks import Owner, SimTask
 
 _FLUSH_STEPS = 4096
 _NAME_BITS = 32

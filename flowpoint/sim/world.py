@@ -29,8 +29,9 @@ from flowpoint.errors import InternalError
 from flowpoint.sim.disk import DiskFaults
 from flowpoint.sim.files import FileSystem
 from flowpoint.sim.host import SimHost
-from flowpoint.sim.loop import OWNER, STEP_LIMIT_DEFAULT, Owner, SimLoop, collect_garbage
+from flowpoint.sim.loop import STEP_LIMIT_DEFAULT, SimLoop, collect_garbage
 from flowpoint.sim.network import Network, SimLink
+from flowpoint.sim.tasks import OWNER, Owner
 from flowpoint.sim.trace import Trace
 
 T = TypeVar("T")
@@ -77,6 +78,7 @@ class SimProcess(Owner):
         self.start_time = EPOCH_MS / 1000 + world.loop.time()
         self.exit_code: int | None = None
         self.exit_reason = ""
+        self.log_path: str | None = None
         self.links: dict[int, SimLink] = {}
         self.doing: dict[int, tuple[str, str]] = {}
         self.context = Context()
@@ -96,6 +98,11 @@ class SimProcess(Owner):
     def tell(self, text: str) -> None:
         """Add a line about this process to the story."""
         self.world.trace.tell(self.name, text)
+
+    def write_log(self, text: str) -> None:
+        """Append to the process's log file, as the system does with its standard error."""
+        if self.log_path is not None:
+            self.world.files.append(self.world.files.file(self.log_path), f"{text}\n".encode())
 
     def on_system_exit(self, code: int) -> None:
         self.world.exit(self, code, "it called sys.exit")
@@ -230,12 +237,17 @@ class SimWorld:
         """A number for the next process, from 1."""
         return len(self.processes) + 1
 
-    def start(self, role: str, args: Sequence[str], parent: SimProcess | None = None) -> SimProcess:
-        """Start a program as a new process."""
+    def start(
+        self, role: str, args: Sequence[str], parent: SimProcess | None = None, log_path: str | None = None
+    ) -> SimProcess:
+        """Start a program as a new process. Its last words go to the file at `log_path`, which is made if missing."""
         program = self.programs[role]
+        if log_path is not None and self.files.find(log_path) is None:
+            self.files.create(log_path, None)
         process = SimProcess(self, role, args, parent, self._new_pid())
         self.processes.append(process)
         process.tell(f"starts, pid {process.pid}" + (f", child of {parent.name}" if parent is not None else ""))
+        process.log_path = log_path
         context = process.context.copy()
         self.loop.create_task(self._run_main(process, program), name="main", context=context)
         return process
@@ -314,6 +326,7 @@ class SimWorld:
         except Exception as error:  # noqa: BLE001 - the main of a process: whatever it is ends the process
             trace = "".join(traceback.format_exception(error)).rstrip()
             process.tell(trace)
+            process.write_log(trace)
             if isinstance(error, AssertionError | InternalError):
                 self.complain(f"{process.name} found a bug in itself: {trace}")
             self.exit(process, 1, f"{type(error).__name__}: {error}")

@@ -83,9 +83,9 @@ class CommitLog:
             entry = self._known.get(number) or await self._read(number)
             if entry is not None:
                 listed[number] = entry
-        # What was appended while this was reading is newer than all that was listed, and stays known.
+        # What was appended meanwhile must stay known: the number after it is the next one to take.
         newest = numbers[-1] if numbers else 0
-        self._known = {n: entry for n, entry in self._known.items() if n > newest} | listed
+        self._known = listed | {number: entry for number, entry in self._known.items() if number > newest}
         return list(listed.values())
 
     async def begin_attempt(
@@ -108,15 +108,15 @@ class CommitLog:
             Fenced: it began, and an even newer one has begun since.
         """
         async with self._lock:
-            nonce = self._host.new_id()
             for _ in range(_CONFLICTS_MAX):
+                nonce = self._host.new_id()
                 entries = await self.entries()
                 attempt = max([at_least, *(entry.attempt + 1 for entry in entries)])
                 number = entries[-1].number + 1 if entries else 1
                 newest = _newest_of(entries, lineage)
                 entry = self._entry(number, "attempt", attempt, lineage, newest, nonce, extra)
-                if await self._create(entry):
-                    await self._look(entry)
+                # An older attempt that was quick may have gone on, and cleaned this number away: then once more.
+                if await self._create(entry) and await self._is_newest(entry):
                     return entry
             raise self._crowded("attempt")
 
@@ -141,6 +141,7 @@ class CommitLog:
             extra: further facts for the entry.
 
         Raises:
+            asyncio.CancelledError: as OutcomeUnknown.
             Fenced: a newer attempt has begun. This one must end at once and abort nothing.
             OutcomeUnknown: it may have happened. The attempt must end and abort nothing.
             StorageError: it has not happened.
@@ -154,9 +155,11 @@ class CommitLog:
                     newest = _Newest(checkpoint, directory, parent)
                 entry = self._entry(tail.number + 1, kind, attempt, tail.lineage, newest, nonce, extra)
                 if await self._create(entry):
+                    if not await self._is_newest(entry):
+                        raise self._unknown(entry, SnapshotError("its number is an old one that was cleaned away"))
                     # From here on the entry counts.
-                    await self._look(entry)
                     return entry
+                # Another number is not tried blindly: it might be one that was cleaned away.
                 await self.entries()
             raise self._crowded(kind)
 
@@ -215,19 +218,21 @@ class CommitLog:
             # It can be read, but no try has shown that it is durable.
             raise self._unknown(entry, failure) from failure
 
-    async def _look(self, entry: CommitEntry) -> None:
-        """Look whether something newer exists: then the number was an old one, cleaned away, or we are fenced."""
+    async def _is_newest(self, entry: CommitEntry) -> bool:
+        """Whether nothing newer exists. If so, the number was an old one, cleaned away, or a newer attempt fences us."""
+        is_newest = True
         try:
-            newer = [number for number in await self._numbers() if number > entry.number]
-            for number in newer:
-                found = await self._read(number)
+            for number in await self._numbers():
+                found = await self._read(number) if number > entry.number else None
                 if found is None:
                     continue
+                is_newest = False
                 self._known[number] = found
                 if found.attempt > entry.attempt:
                     _fenced(entry.attempt, found)
         except (StorageError, SnapshotError) as error:
             raise self._unknown(entry, error) from error
+        return is_newest
 
     async def _numbers(self) -> list[int]:
         listed = await self._storage.list(self._prefix + names.COMMITS)

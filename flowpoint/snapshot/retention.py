@@ -69,7 +69,7 @@ def files_of(manifest: Manifest) -> frozenset[str]:
 def kept_directories(
     entries: Sequence[CommitEntry], lineage: str, retained: int, pinned: Collection[str] = ()
 ) -> list[str]:
-    """The checkpoints that stay, by directory: the `retained` newest of `lineage`, all of others, and the pinned.
+    """The checkpoints that stay, by directory: the `retained` best of `lineage`, all of others, and the pinned.
 
     Args:
         entries: the whole log, oldest first.
@@ -77,11 +77,26 @@ def kept_directories(
         retained: how many to keep, at least 1.
         pinned: directories that stay in any case: being restored, base of a pending one, source of `--from` (rule 14).
     """
-    own = [entry.directory for entry in entries if entry.kind == "checkpoint" and entry.lineage == lineage]
     others = [entry.directory for entry in entries if entry.kind == "checkpoint" and entry.lineage != lineage]
     newest = [entries[-1].directory] if entries else []
-    kept = dict.fromkeys([*own[-max(retained, 1) :], *others, *newest, *pinned])
+    kept = dict.fromkeys([*_ranked(entries, lineage)[: max(retained, 1)], *others, *newest, *pinned])
     return [directory for directory in kept if directory]
+
+
+def _ranked(entries: Sequence[CommitEntry], lineage: str) -> list[str]:
+    """The checkpoints of a lineage, by directory, those first that recovery would use first.
+
+    That is the newest and its ancestors, by their parents. What comes after them was abandoned: taken after an older
+    one than the newest, which recovery fell back behind.
+    """
+    own = [entry for entry in entries if entry.lineage == lineage]
+    left = {entry.checkpoint: entry for entry in own if entry.kind == "checkpoint"}
+    ranked: list[str] = []
+    entry = left.pop(own[-1].checkpoint, None) if own else None
+    while entry is not None:
+        ranked.append(entry.directory)
+        entry = left.pop(entry.parent, None)
+    return [*ranked, *(entry.directory for entry in reversed(left.values()))]
 
 
 def plan(

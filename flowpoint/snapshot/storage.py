@@ -113,11 +113,15 @@ class FolderStorage:
         """See `Storage`."""
         found: Names = []
         folder = prefix[: prefix.rfind("/") + 1]
+        if folder:
+            _check_inside(folder)
         await self._walk(folder, prefix, unfinished, found)
         return sorted(found)
 
     async def delete(self, *doomed: str) -> bool:
         """See `Storage`."""
+        for name in doomed:
+            _check_inside(name)
         removed = False
         failed: list[StorageError] = []
         for name in doomed:
@@ -309,6 +313,12 @@ def _split(name: str) -> tuple[str, str]:
         raise InternalError(f"{name!r} is not a name for an object in storage")
     folder, slash, base = name.rpartition("/")
     return folder + slash, base
+
+
+def _check_inside(name: str) -> None:
+    """Refuse the name of an object or folder that would lead out of the storage, or be the storage itself."""
+    if any(part in ("", ".", "..") for part in name.removesuffix("/").split("/")):
+        raise InternalError(f"{name!r} is not the name of anything in storage")
 
 
 def _parent(name: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, Generic, TypeVar, get_origin, get_type_hints
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 
 from flowpoint.errors import InternalError
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, get_args
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 
 from flowpoint.errors import InternalError
 from flowpoint.model.elements import Event

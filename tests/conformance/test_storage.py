@@ -120,6 +120,8 @@ async def test_a_local_file_is_adopted_once(world: tuple[Storage, MemoryDisk], l
     disk.devices = () if links else ("/work",)
     assert await storage.adopt("/work/000123.sst", "shared/a-0-a1-1.base.0")
     assert not await storage.adopt("/work/000123.sst", "shared/a-0-a1-1.base.0")
+    assert await storage.delete("shared/")
+    assert await storage.adopt("/work/000123.sst", "shared/a-0-a1-1.base.0")
     await disk.remove("/work/000123.sst")
     assert await storage.get("shared/a-0-a1-1.base.0") == b"table" * 1000
 
@@ -171,3 +173,14 @@ async def test_a_name_that_could_lead_elsewhere_is_refused(storage: Storage, nam
         await storage.put_if_absent(name, [b"x"])
     with pytest.raises(InternalError):
         await storage.get(name)
+
+
+@pytest.mark.parametrize("name", ["", "/", "..", "../", "a/../", "/a/", "a//"])
+async def test_nothing_outside_and_not_the_storage_itself_is_deleted_or_listed(storage: Storage, name: str) -> None:
+    await storage.put_if_absent("a.json", [b"x"])
+    with pytest.raises(InternalError):
+        await storage.delete("a.json", name)
+    if "/" in name:
+        with pytest.raises(InternalError):
+            await storage.list(name)
+    assert await storage.list("") == ["a.json"]

@@ -265,6 +265,14 @@ def test_when_many_subtasks_decline_one_checkpoint_then_it_counts_once():
     assert counter.count == 1
 
 
+def test_when_a_checkpoint_that_led_to_a_failover_is_heard_of_again_then_it_does_not_count_again():
+    counter = FailureCounter(0)
+    counter.failed(1, CheckpointFailure.DECLINED)
+
+    assert not counter.failed(1, CheckpointFailure.WRITE_FAILED)
+    assert counter.failed(2, CheckpointFailure.DECLINED)
+
+
 def test_when_a_checkpoint_succeeds_then_earlier_failures_are_forgiven():
     counter = FailureCounter(1)
     counter.failed(1, CheckpointFailure.DECLINED)

@@ -26,7 +26,8 @@ class Log:
 
     def add(self, kind, checkpoint=0, parent=0):
         name = f"chk-{checkpoint}-a{self.attempt}" if checkpoint else ""
-        entry = CommitEntry(len(self.entries) + 1, kind, self.attempt, self.lineage, checkpoint, name, parent)
+        number = len(self.entries) + 1
+        entry = CommitEntry(number, kind, self.attempt, self.lineage, checkpoint, name, parent, nonce="", created=0)
         self.entries.append(entry)
         return entry
 
@@ -208,6 +209,8 @@ def test_when_a_new_id_is_needed_then_it_is_above_all_that_were_ever_committed()
     log.begin(lineage="L2")
 
     assert next_checkpoint_id(log.entries) == 6
+    assert next_checkpoint_id(log.entries, given_out=4) == 6
+    assert next_checkpoint_id(log.entries, given_out=8) == 9
 
 
 def test_when_a_checkpoint_has_two_commits_then_it_is_a_bug():

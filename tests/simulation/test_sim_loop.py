@@ -9,7 +9,8 @@ from random import Random
 
 import pytest
 
-from flowpoint.sim.loop import OWNER, Deadlock, Owner, SimLoop, StepLimit
+from flowpoint.sim.loop import Deadlock, SimLoop, StepLimit
+from flowpoint.sim.tasks import OWNER, Owner
 
 ORDERS = [None, 1, 2]
 

@@ -126,6 +126,23 @@ def test_when_a_process_is_killed_then_its_parent_hears_minus_nine_and_its_child
     assert in_world(main, parent=parent)[0] == (SIGKILL, SIGKILL)
 
 
+def test_the_last_words_of_a_child_are_in_its_log():
+    async def broken(host, args):
+        raise ValueError("no such thing")
+
+    async def parent(host, args):
+        await host.disk.make_dirs("/logs")
+        child = await host.start_process("broken", [], "/logs/worker.log")
+        return await child.wait()
+
+    async def main(world):
+        await world.start("parent", ()).wait_exit()
+
+    _, world = in_world(main, broken=broken, parent=parent)
+
+    assert b"ValueError: no such thing" in world.files.file("/logs/worker.log").data
+
+
 def test_kill_reaps_a_child_and_wait_may_be_called_by_several():
     async def parent(host, args):
         child = await host.start_process("idle", [], None)
@@ -352,7 +369,8 @@ def test_an_operation_whose_caller_was_cancelled_still_takes_effect():
         async def act():
             await process.host.disk.make_dirs("/d")
             creating = asyncio.create_task(process.host.disk.create("/d/f"))
-            await asyncio.sleep(0)
+            while not process.doing:
+                await asyncio.sleep(0)
             creating.cancel()
             await asyncio.wait([creating])
             await asyncio.sleep(1)

@@ -25,7 +25,7 @@ from flowpoint.sim.world import InvariantBroken, SimProcess, SimWorld
 
 STORAGE, OUTPUT, COORDINATOR = "/job", "/out", "coordinator"
 WORKERS = [("source", 0), ("source", 1), ("summer", 0), ("summer", 1)]
-INTERVAL, BATCH, PACE = 0.2, 10, 0.01
+INTERVAL, BATCH, PACES = 0.2, 10, (0.01, 0.03)
 LOST: dict[str, Any] = {"type": "lost"}
 
 
@@ -252,7 +252,7 @@ async def source_main(host: Host, args: Sequence[str], count: int) -> int:
         elif not told:
             told = True
             send(worker.control, type="ended", index=worker.index)
-        await asyncio.sleep(PACE)
+        await asyncio.sleep(PACES[worker.index])
         while not worker.box.queue.empty():
             _, message = worker.box.queue.get_nowait()
             if message["type"] == "lost":
@@ -352,7 +352,7 @@ class Toy:
     def __init__(self, seed: int, bug: str = "", checked: bool = True) -> None:
         self.name, self.bug, self.checked = f"toy {bug or 'without a bug'}", bug, checked
         draw = Random(f"{seed}:workload")
-        self.count = draw.choice((200, 800, 2000))
+        self.count = draw.choice((200, 600, 1200))
         self.mix: FaultMix = draw_mix(draw, WITHOUT_DAMAGE)
 
     def set_up(self, world: SimWorld) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from flowpoint.connectors import FileSource, file_streams, files_source
+from flowpoint.connectors import FileSource, file_reader, file_streams, files_source
 from flowpoint.connectors.file_reader import FileRange
 from flowpoint.errors import BadRecordError, LostInputError, PlanError, StorageError
 from flowpoint.runtime.contracts import END, Split
@@ -31,6 +31,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a few bytes, so that short texts have many edges."""
     monkeypatch.setattr(file_streams, "BLOCK", 7)
     monkeypatch.setattr(file_streams, "_TAIL_BLOCK", 3)
+    monkeypatch.setattr(file_reader, "_PIECE", 5)
 
 
 def text_of(seed: int, lines: int = 40) -> str:

@@ -35,8 +35,9 @@ class Inode:
 
 @dataclass
 class Folder:
-    """The names in a folder: as seen, and as durable. `lost`: names whose sync failed."""
+    """The names in a folder: as seen, and as durable. `lost`: names whose sync failed. `stays`: it is durable itself."""
 
+    stays: bool = True
     seen: dict[str, Inode] = field(default_factory=dict)
     durable: dict[str, Inode] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
@@ -107,6 +108,7 @@ class MemoryDisk:
     def lose_power(self) -> None:
         """Forget everything that was not synced. The faults are over too."""
         self.faults.clear()
+        self.folders = {path: folder for path, folder in self.folders.items() if folder.stays}
         for folder in self.folders.values():
             folder.seen = dict(folder.durable)
             folder.lost.clear()
@@ -195,12 +197,18 @@ class MemoryDisk:
         return await self._call("stat", path, work)
 
     async def make_dirs(self, path: str) -> None:
-        async def work() -> None:
-            parts = path.split("/")
-            for length in range(2, len(parts) + 1):
-                self.folders.setdefault("/".join(parts[:length]), Folder())
+        parts = path.split("/")
+        parents = ["/".join(parts[:length]) for length in range(2, len(parts) + 1)]
 
-        await self._call("make_dirs", path, work)
+        async def work() -> None:
+            for parent in parents:
+                self.folders.setdefault(parent, Folder())
+
+        def made_but_not_synced() -> None:
+            for parent in parents:
+                self.folders.setdefault(parent, Folder(stays=False))
+
+        await self._call("make_dirs", path, work, made_but_not_synced)
 
     async def sync_dir(self, path: str) -> None:
         async def work() -> None:
@@ -208,6 +216,9 @@ class MemoryDisk:
             if folder is None:
                 raise FileNotFoundError(errno.ENOENT, "no such folder", path)
             folder.durable = {name: inode for name, inode in folder.seen.items() if name not in folder.lost}
+            for child in self.folders:
+                if os.path.dirname(child) == path:
+                    self.folders[child].stays = True
 
         def failed() -> None:
             folder = self.folders.get(path, Folder())
@@ -229,6 +240,8 @@ class MemoryDisk:
                 await work()
                 raise self.faults.error()
             case "crash before":
+                if failed is not None:
+                    failed()
                 raise PowerLoss
             case "crash after":
                 await work()

@@ -82,6 +82,82 @@ async def test_an_old_number_that_was_cleaned_away_is_no_way_in() -> None:
         await old.log.append("finished", 1)
 
 
+async def test_a_number_that_is_cleaned_away_during_the_append_is_not_taken() -> None:
+    old = Coordinator(MemoryDisk(), "old")
+    await old.begin()
+    new = Coordinator(old.disk, "new")
+    await new.begin()
+    await new.complete(1)
+
+    async def clean_before_it_is_read(kind: str, path: str) -> None:
+        if kind == "read" and path.endswith("00000002.json"):
+            old.disk.gate = None
+            await new.storage.delete(names.commit_entry(2))
+
+    old.disk.gate = clean_before_it_is_read
+    with pytest.raises(Fenced):
+        await old.log.append("finished", 1)
+    assert await new.storage.list(names.commit_entry(2)) == []
+
+
+async def test_an_attempt_that_begins_on_a_number_cleaned_away_begins_again_behind_the_newest() -> None:
+    old = Coordinator(MemoryDisk(), "old", retained=1)
+    await old.begin()
+    await old.complete(1)
+    new = Coordinator(old.disk, "new")
+
+    async def go_on_before_the_link(kind: str, path: str) -> None:
+        if kind == "link":
+            old.disk.gate = None
+            await old.complete(2)
+            await old.complete(3)
+            await old.cleaner().run()
+
+    old.disk.gate = go_on_before_the_link
+    begun = await new.begin()
+    assert (begun.number, begun.attempt, begun.checkpoint) == (5, 3, 3)
+    with pytest.raises(Fenced):
+        await old.complete(4)
+
+
+async def test_a_slow_reading_of_the_log_does_not_forget_what_was_appended_meanwhile() -> None:
+    coordinator = Coordinator(MemoryDisk(), retained=1)
+    await coordinator.begin()
+    await coordinator.complete(1)
+    slow = asyncio.Event()
+    listed = asyncio.Event()
+
+    async def hold_the_slow_reader(kind: str, path: str) -> None:
+        task = asyncio.current_task()
+        if kind == "read" and task is not None and task.get_name() == "slow":
+            listed.set()
+            await slow.wait()
+
+    coordinator.log._known.clear()
+    coordinator.disk.gate = hold_the_slow_reader
+    reading = asyncio.create_task(coordinator.log.entries(), name="slow")
+    await listed.wait()
+    await coordinator.complete(2)
+    await coordinator.complete(3)
+    await coordinator.cleaner().run()
+    slow.set()
+    await reading
+    assert (await coordinator.complete(4)).number == 5
+
+
+async def test_an_append_that_landed_on_an_old_number_is_unknown() -> None:
+    coordinator = Coordinator(MemoryDisk())
+    await coordinator.begin()
+    await coordinator.log.append("savepoint", 1)
+    # As though this very attempt had gone on elsewhere, and the number had been cleaned away.
+    await coordinator.storage.delete(names.commit_entry(2))
+    elsewhere = replace((await coordinator.log.entries())[0], number=3, kind="savepoint")
+    await coordinator.storage.put_if_absent(names.commit_entry(3), [encode_entry(elsewhere)])
+    coordinator.log._known.pop(2, None)
+    with pytest.raises(OutcomeUnknown, match="an old one that was cleaned away"):
+        await coordinator.log.append("finished", 1)
+
+
 async def test_appends_of_one_log_go_one_after_the_other() -> None:
     coordinator = Coordinator(MemoryDisk())
     await coordinator.begin()

@@ -97,16 +97,33 @@ async def test_a_failed_sync_of_the_folder_is_an_unknown_outcome() -> None:
         await storage.put_if_absent(NAME, [DATA])
 
 
-async def test_what_exists_already_is_durable_when_that_is_said() -> None:
+@pytest.mark.parametrize("adopting", [False, True], ids=["put", "adopt"])
+async def test_what_exists_already_is_durable_when_that_is_said(adopting: bool) -> None:
     disk = MemoryDisk()
+    await storage_on(disk).put_if_absent("work/table.sst", [DATA])
     disk.faults.fail(1, "crash after", counted=frozenset({"link"}))
     with pytest.raises(PowerLoss):
         await storage_on(disk).put_if_absent(NAME, [DATA])
     disk.faults.clear()
     # The process died, not the machine: the next one sees a name that no power loss would leave.
-    assert not await storage_on(disk, "next").put_if_absent(NAME, [DATA])
+    storage = storage_on(disk, "next")
+    again = storage.adopt("/storage/work/table.sst", NAME) if adopting else storage.put_if_absent(NAME, [DATA])
+    assert not await again
     disk.lose_power()
     assert disk.files()[PATH] == DATA
+
+
+async def test_a_folder_that_a_dying_process_made_is_made_durable_by_the_next() -> None:
+    disk = MemoryDisk()
+    await disk.make_dirs("/storage")
+    disk.faults.fail(1, "crash before", counted=frozenset({"make_dirs"}))
+    with pytest.raises(PowerLoss):
+        await storage_on(disk).put_if_absent(NAME, [DATA])
+    disk.faults.clear()
+    assert "/storage/shared" in disk.folders
+    assert await storage_on(disk, "next").put_if_absent(NAME, [DATA])
+    disk.lose_power()
+    assert disk.files() == {PATH: DATA}
 
 
 async def test_leftovers_are_shown_only_when_asked_for() -> None:

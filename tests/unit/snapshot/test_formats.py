@@ -5,6 +5,7 @@ The fixtures are never changed: a new format gets new ones beside them.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from flowpoint.model.commits import CommitEntry
@@ -76,3 +77,7 @@ def test_spaces_and_the_order_of_fields_do_not_matter() -> None:
     data = (FIXTURES / "commit-format-1.json").read_text()
     first, *rest = data.strip().removeprefix("{\n").removesuffix("\n}").split(",\n")
     assert decode_entry(("{ " + " , \n\n".join([*rest, first]) + "}").encode(), "x", 17) == ENTRY
+
+
+def test_a_commit_entry_travels_as_data() -> None:
+    assert CommitEntry.from_data(json.loads(json.dumps(ENTRY.to_data()))) == ENTRY

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,6 +74,22 @@ def test_a_folder_in_which_a_kept_checkpoint_has_files_stays() -> None:
     assert "chk-2-a1/" in doomed.files and "chk-3-a1/" not in doomed.files
 
 
+def test_ancestors_of_the_newest_stay_rather_than_what_recovery_fell_back_behind() -> None:
+    log = [*LOG, replace(entry(7, "checkpoint", 2, 5), parent=2)]
+    assert kept_directories(log, "L1", 3) == ["chk-5-a2", "chk-2-a1", "chk-1-a1"]
+    assert kept_directories(log, "L1", 4) == ["chk-5-a2", "chk-2-a1", "chk-1-a1", "chk-4-a1"]
+
+
+def test_a_checkpoint_that_the_newest_entry_repeats_stays() -> None:
+    log = [*LOG, entry(7, "attempt", 2, 1, written=1)]
+    assert kept_directories(log, "L1", 1) == ["chk-1-a1"]
+    assert kept_directories([*log, entry(8, "attempt", 3, 3, lineage="L2", written=1)], "L1", 1) == [
+        "chk-1-a1",
+        "chk-3-a1",
+    ]
+    assert "shared/base1" not in plan(log, NAMED, lineage="L1", retained=1).files
+
+
 def test_an_empty_log_and_one_checkpoint_leave_nothing_to_do() -> None:
     assert not plan([], {}, lineage="L1", retained=1)
     assert not plan(LOG[:2], NAMED, lineage="L1", retained=1)
@@ -120,7 +138,7 @@ def test_what_is_needed_always_stays(
     own = [one for one in entries if one.kind == "checkpoint" and one.lineage == "L1"]
     standing = {one.directory for one in left if one.kind == "checkpoint"} | pinned
     assert left[-1:] == entries[-1:]
-    assert {one.number for one in own[-max(retained, 1) :]} <= {one.number for one in left}
+    assert len([one for one in left if one in own]) >= min(len(own), max(retained, 1))
     assert {one.number for one in entries if one.lineage != "L1"} <= {one.number for one in left}
     for directory in standing:
         assert names.manifest_of(directory) not in doomed.manifests and f"{directory}/" not in doomed.files
@@ -199,6 +217,32 @@ async def test_what_could_not_be_deleted_is_reported_and_deleted_next_time() -> 
     assert (await cleaner.run()).problems == ()
     assert await coordinator.storage.list("shared/") == ["shared/counts-0-a1-2.base"]
     assert await coordinator.storage.list("chk-") == ["chk-2-a1/manifest.json"]
+
+
+async def test_a_pinned_checkpoint_that_is_not_in_the_log_keeps_its_files_and_no_others() -> None:
+    coordinator = Coordinator(MemoryDisk(), retained=1)
+    await coordinator.begin()
+    await coordinator.write(full=True)
+    await write_manifest(coordinator.storage, coordinator.manifest(1))
+    await coordinator.complete(2, full=True)
+    await coordinator.complete(3, full=True)
+    assert (await coordinator.cleaner().run(["chk-1-a1"])).problems == ()
+    assert await coordinator.storage.list("shared/") == ["shared/counts-0-a1-1.base", "shared/counts-0-a1-3.base"]
+
+
+async def test_files_owed_from_an_earlier_run_wait_while_a_kept_manifest_is_damaged() -> None:
+    coordinator = Coordinator(MemoryDisk(), retained=1)
+    await coordinator.begin()
+    cleaner = coordinator.cleaner()
+    await coordinator.complete(1, full=True)
+    await coordinator.complete(2, full=True)
+    coordinator.disk.faults.fail(3, "before", counted=frozenset({"remove"}))
+    assert "cannot remove" in (await cleaner.run()).problems[0]
+    coordinator.disk.faults.clear()
+    await coordinator.complete(3, full=True)
+    coordinator.disk.folders[f"{ROOT}/chk-3-a1"].seen["manifest.json"].data = b""
+    assert "chk-3-a1/manifest.json is damaged" in (await cleaner.run()).problems[0]
+    assert len(await coordinator.storage.list("shared/")) == 3
 
 
 async def test_whatever_fails_while_cleaning_no_commit_names_what_is_gone() -> None:

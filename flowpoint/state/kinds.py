@@ -1,0 +1,369 @@
+"""The state a user declares in the class of a keyed function, and what stands there while it runs.
+
+    class Dedupe(KeyedProcessFunction):
+        seen = ValueState("seen", default=0)
+
+        def process(self, value, ctx):
+            self.seen.value += 1
+
+A declaration is a data descriptor. `bind` puts a *handle* behind it, one per instance and declaration, that reads and
+writes the table of its state for the key in the cell. So one class may be used in many subtasks, and
+`self.seen = 5`, which would lose the state, is an error.
+
+Invariants: state is reachable only during a keyed call, while the cell has a key. A mutable value that a user gets to
+see lies in the dirty layer from then on, so a change made in place is kept. A mutable default is copied for each key.
+
+Not here: time to live (a later slice), where values are kept (`tables.py`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from typing import Any, ClassVar, Final, Generic, TypeVar, overload
+
+from flowpoint.codec.keys import canonical
+from flowpoint.codec.values import IMMUTABLE, is_immutable
+from flowpoint.errors import PlanError, UserCodeError
+from flowpoint.state.backend import Backend, MapTable, Table
+from flowpoint.state.spec import ABSENT, TOMBSTONE, Kind, StateSpec
+
+_RESERVED: Final = "__"
+_PLAIN_KEYS: Final = frozenset({str, int, bytes, bool})
+
+
+class _NoKey:
+    """The type of `NO_KEY`."""
+
+    def __repr__(self) -> str:
+        return "NO_KEY"
+
+
+NO_KEY: Final = _NoKey()
+
+
+class KeyCell:
+    """Holds the key of the record or timer that is being processed; NO_KEY in between."""
+
+    __slots__ = ("key",)
+
+    def __init__(self) -> None:
+        self.key: Any = NO_KEY
+
+    def clear(self) -> None:
+        """The keyed call is over."""
+        self.key = NO_KEY
+
+
+# ---------------------------------------------------------------------- handles
+
+
+class _Handle:
+    """What all handles share: the cell, and the refusal to work without a key."""
+
+    __slots__ = ("_cell", "_name")
+
+    def __init__(self, cell: KeyCell, name: str) -> None:
+        self._cell = cell
+        self._name = name
+
+    def _key(self) -> Any:
+        key = self._cell.key
+        if key is NO_KEY:
+            raise UserCodeError(
+                f"state '{self._name}' was used outside a keyed call, so it has no key; "
+                f"use it only inside process() and on_timer()"
+            )
+        return key
+
+
+class ValueHandle(_Handle):
+    """One value of the current key."""
+
+    __slots__ = ("_default", "_table")
+
+    def __init__(self, cell: KeyCell, table: Table) -> None:
+        super().__init__(cell, table.spec.name)
+        self._table = table
+        self._default = table.spec.default
+
+    @property
+    def value(self) -> Any:
+        """The value, or the default. Changes made to it in place are kept."""
+        # NO_KEY is never in the table, so the check for it is off the fast path.
+        value = self._table.dirty.get(self._cell.key, ABSENT)
+        return self._load() if value is ABSENT or value is TOMBSTONE else value
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self._table.dirty[self._key()] = value
+
+    def _load(self) -> Any:
+        key = self._key()
+        value = self._table.load(key, ABSENT)
+        if value is ABSENT:
+            value = self._default
+            if is_immutable(value):
+                return value
+            value = copy.deepcopy(value)
+        if not is_immutable(value):
+            self._table.put(key, value)
+        return value
+
+    def clear(self) -> None:
+        """Forget the value; reading gives the default again."""
+        self._table.delete(self._key())
+
+    def __repr__(self) -> str:
+        return f"<ValueState '{self._name}' of key {self._cell.key!r}>"
+
+
+class ListHandle(_Handle):
+    """A list of the current key."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, cell: KeyCell, table: Table) -> None:
+        super().__init__(cell, table.spec.name)
+        self._table = table
+
+    def _read(self) -> Sequence[Any]:
+        values: Sequence[Any] = self._table.load(self._key(), ())
+        return values
+
+    def _write(self) -> list[Any]:
+        """The list, to be changed in place."""
+        key = self._key()
+        stored = self._table.load(key, None)
+        values: list[Any] = [] if stored is None else stored
+        self._table.put(key, values)
+        return values
+
+    @property
+    def value(self) -> list[Any]:
+        """The list itself; changes made to it in place are kept."""
+        return self._write()
+
+    @value.setter
+    def value(self, values: Iterable[Any]) -> None:
+        self._table.put(self._key(), list(values))
+
+    def append(self, value: Any) -> None:
+        """Add one value at the end."""
+        self._write().append(value)
+
+    def extend(self, values: Iterable[Any]) -> None:
+        """Add values at the end."""
+        self._write().extend(values)
+
+    def clear(self) -> None:
+        """Forget the list."""
+        self._table.delete(self._key())
+
+    def __iter__(self) -> Iterator[Any]:
+        values = self._read()
+        if not IMMUTABLE.issuperset(map(type, values)):
+            # The loop may change what it is given.
+            values = self._write()
+        return iter(values)
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __bool__(self) -> bool:
+        return len(self._read()) > 0
+
+    def __repr__(self) -> str:
+        return f"<ListState '{self._name}' of key {self._cell.key!r}>"
+
+
+class MapHandle(_Handle, MutableMapping[Any, Any]):
+    """A mapping of the current key. It is walked through in one order (of the canonical map keys) in every backend."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, cell: KeyCell, table: MapTable) -> None:
+        super().__init__(cell, table.spec.name)
+        self._table = table
+
+    def __getitem__(self, map_key: Any) -> Any:
+        key = self._key()
+        value = self._table.get(key, map_key)
+        if value is ABSENT:
+            raise KeyError(map_key)
+        if type(value) not in IMMUTABLE and not is_immutable(value):
+            self._table.put(key, map_key, value)
+        return value
+
+    def __setitem__(self, map_key: Any, value: Any) -> None:
+        if type(map_key) not in _PLAIN_KEYS:
+            canonical(map_key)
+        self._table.put(self._key(), map_key, value)
+
+    def __delitem__(self, map_key: Any) -> None:
+        if map_key not in self:
+            raise KeyError(map_key)
+        self._table.delete(self._key(), map_key)
+
+    def __contains__(self, map_key: object) -> bool:
+        return self._table.contains(self._key(), map_key)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (map_key for map_key, _ in self._table.items(self._key()))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._table.items(self._key()))
+
+    def __bool__(self) -> bool:
+        return next(self._table.items(self._key()), None) is not None
+
+    def clear(self) -> None:
+        """Forget all entries."""
+        self._table.clear(self._key())
+
+    def __repr__(self) -> str:
+        return f"<MapState '{self._name}' of key {self._cell.key!r}>"
+
+
+# ---------------------------------------------------------------------- declarations
+
+H = TypeVar("H", bound=_Handle)
+
+
+class _Declaration(Generic[H]):
+    """A state declared in a class. Reading it from an instance gives the handle that `bind` put there."""
+
+    kind: ClassVar[Kind]
+
+    def __init__(self, name: str, default: Any = None, ttl: float | str | None = None) -> None:
+        if not isinstance(name, str) or not name or name.startswith(_RESERVED):
+            raise PlanError(
+                f"cannot declare a state named {name!r}: a name is a str that is not empty and does not begin "
+                f"with '{_RESERVED}'"
+            )
+        if ttl is not None:
+            raise PlanError(
+                f"cannot declare state '{name}' with ttl={ttl!r}: time to live is not supported yet; leave it out"
+            )
+        if callable(default):
+            raise PlanError(
+                f"cannot declare state '{name}' with default={default!r}: a default is a value, copied for each key; "
+                f"write default={default.__name__ + '()' if isinstance(default, type) else 'the value'}"
+            )
+        self.spec = StateSpec(name, self.kind, default)
+        self._attribute = name
+
+    def __set_name__(self, owner: type, attribute: str) -> None:
+        self._attribute = attribute
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> _Declaration[H]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type) -> H: ...
+
+    def __get__(self, instance: object | None, owner: type) -> H | _Declaration[H]:
+        if instance is None:
+            return self
+        try:
+            handle: H = instance.__dict__[self._attribute]
+        except KeyError:
+            raise UserCodeError(
+                f"state '{self.spec.name}' of {owner.__name__} was used before the job runs; "
+                f"use it only inside process() and on_timer()"
+            ) from None
+        return handle
+
+    def __set__(self, instance: object, value: object) -> None:
+        raise UserCodeError(
+            f"cannot assign to self.{self._attribute}: it is the state '{self.spec.name}' itself; "
+            f"assign to self.{self._attribute}.value"
+        )
+
+    def attach(self, instance: object, backend: Backend, cell: KeyCell) -> None:
+        """Put a handle behind this declaration for one instance."""
+        if not hasattr(instance, "__dict__"):
+            raise PlanError(f"cannot keep state in {type(instance).__name__}: its class has __slots__; remove them")
+        instance.__dict__[self._attribute] = self._open(backend, cell)
+
+    def _open(self, backend: Backend, cell: KeyCell) -> H:
+        raise NotImplementedError
+
+
+class ValueState(_Declaration[ValueHandle]):
+    """One value per key.
+
+    Example:
+        >>> class Count:
+        ...     seen = ValueState("seen", default=0)
+        >>> Count.seen.spec.name
+        'seen'
+    """
+
+    kind = "value"
+
+    def _open(self, backend: Backend, cell: KeyCell) -> ValueHandle:
+        return ValueHandle(cell, backend.table(self.spec))
+
+
+class ListState(_Declaration[ListHandle]):
+    """A list per key: `append`, `extend`, `clear`, iteration, `len`, and `.value`.
+
+    Example:
+        >>> ListState("events").spec.kind
+        'list'
+    """
+
+    kind = "list"
+
+    def __init__(self, name: str, ttl: float | str | None = None) -> None:
+        super().__init__(name, ttl=ttl)
+
+    def _open(self, backend: Backend, cell: KeyCell) -> ListHandle:
+        return ListHandle(cell, backend.table(self.spec))
+
+
+class MapState(_Declaration[MapHandle]):
+    """A mutable mapping per key; each entry is stored by itself, so a big map costs no more than what is touched of it.
+
+    Example:
+        >>> MapState("by_day").spec.kind
+        'map'
+    """
+
+    kind = "map"
+
+    def __init__(self, name: str, ttl: float | str | None = None) -> None:
+        super().__init__(name, ttl=ttl)
+
+    def _open(self, backend: Backend, cell: KeyCell) -> MapHandle:
+        return MapHandle(cell, backend.map_table(self.spec))
+
+
+def declared(cls: type) -> list[_Declaration[Any]]:
+    """The states that a class declares, inherited ones included, in order of their names.
+
+    Raises:
+        PlanError: two of them have one name.
+    """
+    found: dict[str, _Declaration[Any]] = {}
+    for base in reversed(cls.__mro__):
+        found.update((name, member) for name, member in vars(base).items() if isinstance(member, _Declaration))
+    by_name: dict[str, _Declaration[Any]] = {}
+    for declaration in found.values():
+        name = declaration.spec.name
+        if name in by_name:
+            raise PlanError(f"cannot use {cls.__name__}: it declares two states named '{name}'; give each its own name")
+        by_name[name] = declaration
+    return [by_name[name] for name in sorted(by_name)]
+
+
+def bind(instance: object, backend: Backend, cell: KeyCell) -> None:
+    """Connect the states that an instance's class declares with a backend, for the key in `cell`.
+
+    Raises:
+        PlanError: two states have one name, or the class has `__slots__`.
+        IncompatibleStateError: the snapshot holds one of them as another kind.
+    """
+    for declaration in declared(type(instance)):
+        declaration.attach(instance, backend, cell)

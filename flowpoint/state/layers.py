@@ -1,0 +1,246 @@
+"""A backend made of layered tables: freezing, segments on their way to a file, merging, restoring.
+
+A *segment* is what one freeze swapped out of all tables. It stays readable until its entries are durable and merged
+into the bases, oldest segment first:
+
+    frozen --(its file, or a later one that took it in, is durable)--> durable --(merge_some)--> gone
+
+Invariants:
+- A file that is being written holds every segment up to its own that is in no durable file, so a failed write loses
+  nothing: the next file takes its entries in.
+- While a base is being written nothing is merged into the tables' bases.
+
+Not here: how files are made (`frozen.py`), when a base is due (`chain.py`), what bases are (`heap.py`, `rocksdb.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, Protocol
+
+from flowpoint.codec.values import Codec
+from flowpoint.errors import IncompatibleStateError, InternalError
+from flowpoint.model.manifest import StateFile
+from flowpoint.state.chain import Chain
+from flowpoint.state.file_format import Block, FileReader, ReadRange
+from flowpoint.state.frozen import FrozenState
+from flowpoint.state.spec import TOMBSTONE, StateSpec
+from flowpoint.state.tables import AnyTable, Base, LayeredMapTable, LayeredTable, MapBase
+
+MERGE_ENTRIES: Final = 2000
+
+
+class Store(Protocol):
+    """Where a backend keeps the bases of its tables."""
+
+    def new_base(self, name: str) -> Base:
+        """An empty base for a value table."""
+
+    def new_map_base(self, name: str) -> MapBase:
+        """An empty base for a map table."""
+
+    def dirty_limit(self) -> int | None:
+        """How many bytes may be changed before a freeze is due; None: any number."""
+
+    def relieve(self) -> bool:
+        """Do a few ms of work to keep inside the memory allowed; True when there is more."""
+
+    def close(self) -> None:
+        """Let go of everything. Idempotent."""
+
+
+@dataclass(slots=True)
+class Segment:
+    """What one freeze swapped out: each table with its layer."""
+
+    number: int
+    parts: list[tuple[AnyTable, Any]]
+    durable: bool = False
+    merging: Iterator[tuple[Base, list[Any], list[Any]]] | None = None
+
+    @property
+    def entries(self) -> int:
+        """The number of entries, deletions included."""
+        return sum(table.size(layer) for table, layer in self.parts)
+
+
+class LayeredBackend:
+    """`backend.Backend` on any store."""
+
+    def __init__(self, store: Store, codec: Codec, max_parallelism: int, operator: str) -> None:
+        self.codec = codec
+        self.max_parallelism = max_parallelism
+        self.operator = operator
+        self.tables: dict[str, AnyTable] = {}
+        self.segments: list[Segment] = []
+        self.chain = Chain()
+        self._store = store
+        self._unclaimed: set[str] = set()
+        self._frozen_count = 0
+        self._bases_in_writing = 0
+        self._restored_from = 0
+
+    # ------------------------------------------------------------------ tables
+
+    def table(self, spec: StateSpec) -> LayeredTable:
+        """See `backend.Backend`."""
+        table = self._open(spec)
+        assert isinstance(table, LayeredTable), f"{spec} asked for as a plain table"
+        return table
+
+    def map_table(self, spec: StateSpec) -> LayeredMapTable:
+        """See `backend.Backend`."""
+        table = self._open(spec)
+        assert isinstance(table, LayeredMapTable), f"{spec} asked for as a map table"
+        return table
+
+    def _open(self, spec: StateSpec) -> AnyTable:
+        table = self.tables.get(spec.name)
+        if table is None:
+            return self._create(spec)
+        if table.spec.kind != spec.kind:
+            if spec.name in self._unclaimed:
+                raise IncompatibleStateError(
+                    f"cannot open state '{spec.name}' of operator '{self.operator}' as a {spec.kind}: the snapshot "
+                    f"holds it as a {table.spec.kind}; give the new state another name"
+                )
+            raise InternalError(f"state '{spec.name}' opened as {spec.kind} and as {table.spec.kind}")
+        self._unclaimed.discard(spec.name)
+        return table
+
+    def _create(self, spec: StateSpec) -> AnyTable:
+        if spec.is_map:
+            self.tables[spec.name] = LayeredMapTable(spec, self._store.new_map_base(spec.name), self.codec)
+        else:
+            self.tables[spec.name] = LayeredTable(spec, self._store.new_base(spec.name), self.codec)
+        return self.tables[spec.name]
+
+    def schemas(self) -> dict[str, Any]:
+        """See `backend.Backend`."""
+        return {name: table.spec.to_data() for name, table in self.tables.items()}
+
+    def unclaimed(self) -> list[str]:
+        """See `backend.Backend`."""
+        return sorted(self._unclaimed)
+
+    # ------------------------------------------------------------------ snapshots
+
+    def freeze(self, *, full: bool = False) -> FrozenState:
+        """See `backend.Backend`."""
+        if full:
+            self.chain.is_broken = True
+        # A chain that is merely too long is replaced by one base at a time; one that is no chain needs a base at once.
+        full = self.chain.is_broken or (self.chain.must_restart and not self._bases_in_writing)
+        self._frozen_count += 1
+        parts = [(table, layer) for table in self.tables.values() if (layer := table.swap()) is not None]
+        if parts:
+            self.segments.append(Segment(self._frozen_count, parts))
+        if full:
+            self._bases_in_writing += 1
+            self._set_must_copy()
+        return FrozenState(self, self._frozen_count, full=full)
+
+    def pending(self, number: int) -> list[Segment]:
+        """The segments up to freeze `number` that are in no durable file."""
+        return [segment for segment in self.segments if segment.number <= number and not segment.durable]
+
+    def unmerged(self, number: int) -> list[Segment]:
+        """The segments up to freeze `number` that are not yet in the bases."""
+        return [segment for segment in self.segments if segment.number <= number]
+
+    def settle(self, number: int, *, full: bool, durable: bool) -> None:
+        """The write of freeze `number` has ended."""
+        if durable:
+            for segment in self.pending(number):
+                segment.durable = True
+        if full:
+            self._bases_in_writing -= 1
+            self._set_must_copy()
+
+    def _set_must_copy(self) -> None:
+        for table in self.tables.values():
+            table.base.must_copy = self._bases_in_writing > 0
+
+    # ------------------------------------------------------------------ memory
+
+    def bytes_dirty(self) -> int:
+        """See `backend.Backend`."""
+        return sum(table.dirty_bytes() for table in self.tables.values())
+
+    def needs_spill(self) -> bool:
+        """See `backend.Backend`."""
+        limit = self._store.dirty_limit()
+        return limit is not None and self.bytes_dirty() > limit
+
+    def merge_some(self) -> bool:
+        """See `backend.Backend`."""
+        if self._bases_in_writing:
+            return False
+        if not self.segments or not self.segments[0].durable:
+            return self._store.relieve()
+        oldest = self.segments[0]
+        if oldest.merging is None:
+            oldest.merging = _slices(oldest)
+        merged = next(oldest.merging, None)
+        if merged is not None:
+            base, keys, values = merged
+            base.absorb(keys, values)
+            self._store.relieve()
+            return True
+        for table, layer in oldest.parts:
+            assert table.frozen[0] is layer, "segments are merged oldest first"
+            del table.frozen[0]
+        del self.segments[0]
+        return bool(self.segments) and self.segments[0].durable
+
+    # ------------------------------------------------------------------ restore
+
+    def restore(self, files: Sequence[tuple[StateFile, bytes | ReadRange]], groups: tuple[int, int]) -> None:
+        """See `backend.Backend`."""
+        for _ in self.restoring(files, groups):
+            pass
+
+    def restoring(self, files: Sequence[tuple[StateFile, bytes | ReadRange]], groups: tuple[int, int]) -> Iterator[int]:
+        """See `backend.Backend`."""
+        self._restored_from += 1
+        taken = 0
+        for file, data in files:
+            for block in FileReader(file.path, data, file.bytes).blocks(self.codec, *groups):
+                self._take(file.path, block)
+                taken += len(block.keys) + len(block.dead)
+                while self._store.relieve():
+                    pass
+                yield taken
+            self.chain.adopt(file.bytes, is_base=file.kind == "base")
+        if self._restored_from > 1:
+            # The files of several old subtasks are not one chain.
+            self.chain.is_broken = True
+
+    def _take(self, file: str, block: Block) -> None:
+        table = self.tables.get(block.state)
+        if table is None:
+            table = self._create(StateSpec(block.state, block.kind))  # type: ignore[arg-type]  # checked by the reader
+            self._unclaimed.add(block.state)
+        elif table.spec.kind != block.kind:
+            raise IncompatibleStateError(
+                f"cannot restore state '{block.state}' of operator '{self.operator}' from {file}: it is a {block.kind} "
+                f"there, and the job declares a {table.spec.kind}; give the new state another name"
+            )
+        table.base.absorb(block.keys, block.values)
+        if block.dead:
+            table.base.absorb(block.dead, [TOMBSTONE] * len(block.dead))
+
+    def close(self) -> None:
+        """See `backend.Backend`."""
+        self.tables.clear()
+        self.segments.clear()
+        self._store.close()
+
+
+def _slices(segment: Segment) -> Iterator[tuple[Base, list[Any], list[Any]]]:
+    for table, layer in segment.parts:
+        keys, value_of = table.source(layer)
+        while part := list(islice(keys, MERGE_ENTRIES)):
+            yield table.base, part, list(map(value_of, part))

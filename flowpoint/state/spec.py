@@ -1,0 +1,67 @@
+"""What a piece of keyed state is called and how it is shaped, and the two values that mean "nothing".
+
+Not here: the bytes of state (`file_format.py`), the objects users declare (`kinds.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import repeat
+from operator import is_
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+Kind: TypeAlias = Literal["value", "list", "map"]
+KINDS: Final[tuple[str, ...]] = get_args(Kind)
+SCHEMA_VERSION: Final = 1
+
+
+class _Mark:
+    """A value that only ever compares by identity."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return self._name
+
+    def __copy__(self) -> _Mark:
+        return self
+
+    def __deepcopy__(self, _: object) -> _Mark:
+        return self
+
+
+ABSENT: Final = _Mark("ABSENT")
+"""There is no entry. Not None, which may be stored."""
+
+TOMBSTONE: Final = _Mark("TOMBSTONE")
+"""The entry was deleted; stands in place of a value until no older layer can hold one."""
+
+
+def has_tombstone(values: Iterable[Any]) -> bool:
+    """Whether a TOMBSTONE is among values; never calls their `__eq__`, and runs at the speed of C."""
+    return any(map(is_, values, repeat(TOMBSTONE)))
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpec:
+    """One named state. `default` is what a user reads where nothing is stored; it is not part of a snapshot.
+
+    kind: "value" and "list" keep one value per key, "map" keeps one value per key and map key.
+    """
+
+    name: str
+    kind: Kind
+    default: Any = field(default=None, compare=False)
+
+    @property
+    def is_map(self) -> bool:
+        """Whether entries have a key of their own inside the key."""
+        return self.kind == "map"
+
+    def to_data(self) -> dict[str, Any]:
+        """As JSON-able data, for the manifest's `states`."""
+        return {"kind": self.kind, "version": SCHEMA_VERSION}

@@ -1,0 +1,165 @@
+"""A person at a shell, for tests: runs `flowpoint ...` in real processes with a home and a folder of its own.
+
+Nothing outlives the test: whatever was started, also with --detach, is killed at the end. A command that does not end
+in time fails the test with everything it has printed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flowpoint.launch.home import Home
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def sentence(self) -> str:
+        """The first line on stderr."""
+        return self.err.partition("\n")[0]
+
+    def json(self) -> Any:
+        """What it printed, as data."""
+        return json.loads(self.out)
+
+    def __str__(self) -> str:
+        return f"exit code {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+
+
+class Running:
+    """A command that has been started. Its output goes to files, so that it never waits for a reader."""
+
+    def __init__(self, process: subprocess.Popen[bytes], out: Path, err: Path, line: str) -> None:
+        self.process = process
+        self._out, self._err, self._line = out, err, line
+
+    @property
+    def pid(self) -> int:
+        """Its process, which for `run` is the coordinator."""
+        return self.process.pid
+
+    def so_far(self) -> Done:
+        """What it has printed until now; the code is -1 while it runs."""
+        code = self.process.poll()
+        return Done(-1 if code is None else code, *(p.read_text(errors="replace") for p in (self._out, self._err)))
+
+    def wait(self, timeout: float = 30) -> Done:
+        """Until it ends by itself."""
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"`{self._line}` did not end within {timeout:g} s\n{self.so_far()}") from None
+        return self.so_far()
+
+    def signal(self, number: signal.Signals) -> None:
+        """As Ctrl-C (SIGINT) or `kill` does."""
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """`kill -9`, of this process only: its workers have to notice by themselves."""
+        self.process.kill()
+        self.process.wait()
+
+
+class Shell:
+    """A working directory, a home, and the `flowpoint` command."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = Home(folder / "home")
+        self._started: list[Running] = []
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("FLOWPOINT_")}
+        self.environment = {**kept, "FLOWPOINT_HOME": str(self.home.root), "PYTHONPATH": str(ROOT)}
+
+    def write(self, name: str, text: str) -> Path:
+        """A file in the working directory."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def start(self, *arguments: str) -> Running:
+        """Start `flowpoint <arguments>`."""
+        line = " ".join(["flowpoint", *arguments])
+        out, err = (self.folder / f".{len(self._started)}.{name}" for name in ("out", "err"))
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "flowpoint", *arguments],
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        running = Running(process, out, err, line)
+        self._started.append(running)
+        return running
+
+    def run(self, *arguments: str, timeout: float = 30) -> Done:
+        """Run `flowpoint <arguments>` to its end."""
+        return self.start(*arguments).wait(timeout)
+
+    def run_ok(self, *arguments: str, timeout: float = 30) -> Done:
+        """The same, for a command that has to succeed."""
+        done = self.run(*arguments, timeout=timeout)
+        assert done.code == 0, f"`flowpoint {' '.join(arguments)}`: {done}"
+        return done
+
+    def status(self, job: str) -> dict[str, Any]:
+        """`status --json` of a job that runs."""
+        data: dict[str, Any] = self.run_ok("status", job, "--json").json()
+        return data
+
+    def worker_pids(self, job: str) -> list[int]:
+        """The workers that one may kill."""
+        return [worker["pid"] for worker in self.run_ok("workers", job, "--json").json() if worker["pid"]]
+
+    def wait_for_status(
+        self, job: str, condition: Callable[[dict[str, Any]], object], timeout: float = 30
+    ) -> dict[str, Any]:
+        """Ask for the status until it is as wanted. A job that does not answer (yet) is asked again."""
+        end = time.monotonic() + timeout
+        done = self.run("status", job, "--json")
+        while not (done.code == 0 and condition(done.json())):
+            assert time.monotonic() < end, f"job {job!r} did not become as wanted within {timeout:g} s: {done}"
+            time.sleep(0.05)
+            done = self.run("status", job, "--json")
+        status: dict[str, Any] = done.json()
+        return status
+
+    def close(self) -> None:
+        """Kill everything that was started and has not ended, with all its children."""
+        for running in self._started:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
+            running.process.wait()
+        for name in self.home.known_jobs():
+            record = self.home.job(name).read_run()
+            for process in (record.process, *record.workers) if record is not None else ():
+                if process.is_alive():
+                    os.kill(process.pid, signal.SIGKILL)
+
+
+def committed(folder: Path) -> list[Any]:
+    """The records in the committed files of a jsonl sink, in no particular order."""
+    return [json.loads(line) for part in sorted(folder.glob("part-*")) for line in part.read_text().splitlines()]

@@ -1,0 +1,293 @@
+"""Everything that people get wrong: one clear sentence, the right exit code, nothing lost, no hang."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.shell import Done, Shell, committed
+
+GOOD = """
+from flowpoint import Job
+from flowpoint.connectors import CollectionSource, FileSink
+
+job = Job("good")
+job.source(CollectionSource([1, 2, 3]), uid="numbers").sink(FileSink("out", format="jsonl"), uid="out")
+"""
+
+SLOW = """
+from flowpoint import Job
+from flowpoint.connectors import FileSink, SequenceSource
+
+job = Job("slow")
+job.source(SequenceSource(0, 1_000_000, rate=100), uid="numbers").sink(FileSink("out", format="jsonl"), uid="out")
+"""
+
+
+def job_file(steps: str, *, values: str = "[1, 2, 3]", before: str = "") -> str:
+    """A job file with these steps between a source of values and `out`."""
+    return f"""
+from flowpoint import Job
+from flowpoint.connectors import CollectionSource, FileSink, FileSource, SequenceSource
+{before}
+job = Job("bad")
+job.source(CollectionSource({values}), uid="values"){steps}.sink(FileSink("out", format="jsonl"), uid="out")
+"""
+
+
+def assert_refused(done: Done, code: int, *said: str, traceback: bool = False) -> None:
+    """It ended with this code, and its first line on stderr says all of that."""
+    assert done.code == code, done
+    assert done.sentence.startswith("flowpoint: "), done
+    for words in said:
+        assert words in done.sentence, done
+    assert ("Traceback" in done.err) is traceback, done
+
+
+# ------------------------------------------------------------------------------------------------------- the job file
+
+
+def test_a_missing_job_file(shell: Shell) -> None:
+    assert_refused(shell.run("run", "nowhere.py"), 2, "nowhere.py", "does not exist")
+
+
+def test_a_job_file_without_a_job(shell: Shell) -> None:
+    shell.write("job.py", "x = 1\n")
+
+    assert_refused(shell.run("run", "job.py"), 2, "job.py", "no job")
+
+
+def test_a_job_file_with_an_import_error_shows_where(shell: Shell) -> None:
+    shell.write("job.py", "\nimport there_is_no_such_module\n")
+
+    done = shell.run("run", "job.py")
+
+    assert_refused(done, 2, "job.py", "line 2", "there_is_no_such_module", traceback=True)
+    assert 'job.py", line 2' in done.err
+
+
+def test_a_job_file_with_a_syntax_error_shows_where(shell: Shell) -> None:
+    shell.write("job.py", "x = (\n")
+
+    done = shell.run("run", "job.py")
+
+    assert done.code == 2, done
+    assert "job.py" in done.sentence
+
+
+def test_a_job_without_a_source(shell: Shell) -> None:
+    shell.write("job.py", "from flowpoint import Job\njob = Job('bad')\n")
+
+    assert_refused(shell.run("run", "job.py"), 2, "'bad'", "no source")
+
+
+def test_a_job_without_a_sink(shell: Shell) -> None:
+    shell.write("job.py", GOOD.replace('.sink(FileSink("out", format="jsonl"), uid="out")', ""))
+
+    assert_refused(shell.run("run", "job.py"), 2, "'good'", "no sink")
+
+
+def test_two_operators_with_one_uid(shell: Shell) -> None:
+    shell.write("job.py", job_file('.map(str, uid="same").map(str, uid="same")'))
+
+    assert_refused(shell.run("run", "job.py"), 2, "two operators", "'same'")
+
+
+def test_a_stateful_operator_without_uid_runs_with_a_warning_that_names_the_uid_it_got(shell: Shell) -> None:
+    shell.write("job.py", job_file(".key_by(lambda n: n).count()"))
+
+    done = shell.run_ok("run", "job.py")
+
+    assert "uid" in done.out + done.err, done
+    assert "count" in done.out + done.err, done
+    assert sorted(committed(shell.folder / "out")) == [[1, 1], [2, 1], [3, 1]]
+
+
+# ---------------------------------------------------------------------------------------------- options, configuration
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("checkpoint.intervall=1s", "checkpoint.interval"),
+        ("checkpoint.interval=soon", "soon"),
+        ("state.backend=disk", "rocksdb"),
+        ("parallelism", "KEY=VALUE"),
+    ],
+)
+def test_a_wrong_setting(shell: Shell, option: str, said: str) -> None:
+    shell.write("job.py", GOOD)
+
+    assert_refused(shell.run("run", "job.py", "--set", option), 2, said)
+    assert not (shell.folder / "out").exists()
+
+
+def test_a_wrong_setting_in_the_environment(shell: Shell) -> None:
+    shell.write("job.py", GOOD)
+    shell.environment["FLOWPOINT_CHECKPOINT_INTERVALL"] = "1s"
+
+    assert_refused(shell.run("run", "job.py"), 2, "FLOWPOINT_CHECKPOINT_INTERVAL")
+
+
+def test_a_configuration_file_that_is_not_there(shell: Shell) -> None:
+    shell.write("job.py", GOOD)
+
+    assert_refused(shell.run("run", "job.py", "--config", "nowhere.toml"), 2, "nowhere.toml")
+
+
+def test_a_snapshot_that_is_not_there(shell: Shell) -> None:
+    shell.write("job.py", GOOD)
+
+    assert_refused(shell.run("run", "job.py", "--from", "nowhere"), 3, "nowhere")
+
+
+def test_a_home_that_cannot_be_used(shell: Shell) -> None:
+    shell.write("job.py", GOOD)
+    shell.environment["FLOWPOINT_HOME"] = str(shell.write("file", "") / "home")
+
+    assert_refused(shell.run("run", "job.py"), 2, "FLOWPOINT_HOME")
+
+
+# ---------------------------------------------------------------------------------------------------- functions, data
+
+
+def test_a_function_that_raises_fails_the_job_with_its_traceback(shell: Shell) -> None:
+    shell.write("job.py", job_file('.map(lambda n: 1 // (n - 2), uid="inverse")'))
+
+    done = shell.run("run", "job.py", "-p", "1")
+
+    assert_refused(done, 1, "inverse", "ZeroDivisionError", traceback=True)
+    assert 'job.py", line' in done.err
+
+
+def test_an_unhashable_key_names_the_operator_and_the_key(shell: Shell) -> None:
+    shell.write("job.py", job_file('.key_by(lambda n: [n]).count(uid="counts")'))
+
+    assert_refused(shell.run("run", "job.py", "-p", "2"), 1, "counts", "list")
+
+
+def test_a_key_that_is_not_a_number_is_refused(shell: Shell) -> None:
+    shell.write("job.py", job_file('.key_by(lambda n: float("nan")).count(uid="counts")'))
+
+    assert_refused(shell.run("run", "job.py", "-p", "2"), 1, "counts", "NaN")
+
+
+def test_a_record_that_cannot_be_serialised_names_the_operator_and_the_type(shell: Shell) -> None:
+    steps = '.map(lambda n: (n, object()), uid="wrap").key_by(lambda pair: pair[0]).count(uid="counts")'
+    shell.write("job.py", job_file(steps))
+
+    assert_refused(shell.run("run", "job.py", "-p", "2"), 1, "object")
+
+
+def test_a_record_that_the_sink_cannot_write_names_the_sink(shell: Shell) -> None:
+    shell.write("job.py", job_file('.map(lambda n: {n}, uid="sets")'))
+
+    assert_refused(shell.run("run", "job.py"), 1, "'out'", "set")
+
+
+# --------------------------------------------------------------------------------------------------------------- files
+
+READING = """
+from flowpoint import Job
+from flowpoint.connectors import FileSink, FileSource
+
+job = Job("reading")
+(
+    job.source(FileSource("in/*.jsonl", format="jsonl", on_error="ON_ERROR"), uid="lines")
+    .sink(FileSink("out", format="jsonl"), uid="out")
+)
+"""
+
+
+def test_a_malformed_line_fails_the_job_with_file_and_offset(shell: Shell) -> None:
+    shell.write("job.py", READING.replace("ON_ERROR", "fail"))
+    shell.write("in/a.jsonl", '{"n": 1}\n{"n": \n{"n": 3}\n')
+
+    assert_refused(shell.run("run", "job.py"), 1, "a.jsonl", "9", "skip")
+
+
+def test_a_malformed_line_is_skipped_on_request_and_no_other(shell: Shell) -> None:
+    shell.write("job.py", READING.replace("ON_ERROR", "skip"))
+    shell.write("in/a.jsonl", '{"n": 1}\n{"n": \n{"n": 3}\n')
+
+    shell.run_ok("run", "job.py")
+
+    assert committed(shell.folder / "out") == [{"n": 1}, {"n": 3}]
+
+
+def test_a_glob_that_finds_nothing(shell: Shell) -> None:
+    shell.write("job.py", READING.replace("ON_ERROR", "fail"))
+
+    assert_refused(shell.run("run", "job.py"), 2, "in/*.jsonl")
+
+
+def test_a_file_that_cannot_be_read(shell: Shell) -> None:
+    shell.write("job.py", READING.replace("ON_ERROR", "fail"))
+    shell.write("in/a.jsonl", '{"n": 1}\n')
+    (shell.folder / "in" / "b.jsonl").symlink_to("nowhere")
+
+    done = shell.run("run", "job.py")
+
+    assert done.code in {1, 2}, done
+    assert "b.jsonl" in done.sentence, done
+
+
+# -------------------------------------------------------------------------------------- output, names, other processes
+
+
+def test_an_output_folder_of_another_job_is_refused_until_it_is_taken(shell: Shell) -> None:
+    shell.write("one.py", GOOD)
+    shell.write("two.py", GOOD.replace('Job("good")', 'Job("two")'))
+    shell.run_ok("run", "one.py")
+    before = committed(shell.folder / "out")
+
+    assert_refused(shell.run("run", "two.py"), 1, "out", "--take-output")
+    assert committed(shell.folder / "out") == before
+
+    shell.run_ok("run", "two.py", "--take-output")
+
+
+def test_a_finished_job_says_that_it_is_done_and_does_nothing(shell: Shell) -> None:
+    shell.write("job.py", GOOD)
+    shell.run_ok("run", "job.py")
+
+    done = shell.run_ok("run", "job.py")
+
+    assert "--fresh" in done.out + done.err, done
+    assert committed(shell.folder / "out") == [1, 2, 3]
+
+
+def test_starting_over_into_the_output_of_the_former_start_is_refused(shell: Shell) -> None:
+    shell.write("job.py", GOOD)
+    shell.run_ok("run", "job.py")
+
+    assert_refused(shell.run("run", "job.py", "--fresh"), 1, "out", "--take-output")
+
+
+def test_a_second_run_of_a_running_job_is_refused_with_the_pid_of_the_first(shell: Shell) -> None:
+    shell.write("job.py", SLOW)
+    first = shell.start("run", "job.py", "-p", "1")
+    shell.wait_for_status("slow", lambda status: status["state"] == "RUNNING")
+
+    assert_refused(shell.run("run", "job.py"), 2, "'slow'", "already running", str(first.pid))
+
+    assert shell.status("slow")["state"] == "RUNNING"
+    shell.run_ok("stop", "slow")
+    assert first.wait().code == 0
+
+
+def test_the_name_of_a_job_from_another_file_is_said_aloud(shell: Shell) -> None:
+    shell.write("one.py", SLOW)
+    shell.write("two.py", SLOW)
+    first = shell.start("run", "one.py", "-p", "1")
+    shell.wait_for_status("slow", lambda status: status["records_out"] > 0)
+    shell.run_ok("stop", "slow")
+    first.wait()
+
+    second = shell.start("run", "two.py", "-p", "1")
+    shell.wait_for_status("slow", lambda status: status["state"] == "RUNNING")
+    shell.run_ok("stop", "slow")
+    done = second.wait()
+
+    assert "one.py" in done.out + done.err, done
+    numbers = committed(shell.folder / "out")
+    assert sorted(numbers) == list(range(len(numbers)))

@@ -1,0 +1,68 @@
+"""Random jobs and faults: what is drawn makes sense, and the judge tells right from wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from flowpoint.sim.faults import ALL_FAULTS, KILLS, WITHOUT_DAMAGE, FaultKind, draw_mix
+from flowpoint.sim.scenario import JobScenario, Topology, check_output, draw_shape, job_text, reference
+from flowpoint.sim.world import InvariantBroken
+
+SHAPES = [draw_shape(Random(seed)) for seed in range(100)]
+
+
+def shape_of(topology: Topology):
+    return next(shape for shape in SHAPES if shape.topology is topology and shape.records >= 50 and shape.keys > 1)
+
+
+def test_every_mix_kills_and_over_many_runs_every_allowed_kind_occurs():
+    mixes = [draw_mix(Random(seed), WITHOUT_DAMAGE) for seed in range(200)]
+
+    assert all(KILLS.intersection(mix.kinds) for mix in mixes)
+    assert {kind for mix in mixes for kind in mix.kinds} == WITHOUT_DAMAGE == ALL_FAULTS - {FaultKind.BIT_ROT}
+
+
+def test_shapes_cover_every_topology_and_parallelism():
+    assert {shape.topology for shape in SHAPES} == set(Topology)
+    assert {shape.parallelism for shape in SHAPES} == {1, 2, 3}
+    assert all(1 <= shape.workers <= shape.parallelism for shape in SHAPES)
+
+
+@pytest.mark.parametrize("topology", list(Topology))
+def test_job_files_compile_and_name_every_operator(topology):
+    text = job_text(shape_of(topology))
+
+    compile(text, "job.py", "exec")
+    assert 'uid="numbers"' in text
+    assert text.rstrip().endswith('uid="out")')
+
+
+@pytest.mark.parametrize("topology", list(Topology))
+def test_the_judge_accepts_the_reference_and_refuses_one_row_less_or_more(topology):
+    shape = shape_of(topology)
+    right = reference(shape)
+    row = next(iter(right))
+
+    check_output(shape, right)
+    for wrong in right - Counter({row: 1}), right + Counter({row: 1}), right + Counter({("strange",): 1}):
+        with pytest.raises(InvariantBroken, match="the output is wrong"):
+            check_output(shape, wrong)
+
+
+def test_a_timer_may_fire_once_per_key_and_not_twice():
+    shape = shape_of(Topology.TIMERS)
+    rows = reference(shape)
+
+    check_output(shape, rows + Counter({("timer", 0): 1}))
+    with pytest.raises(InvariantBroken, match="more than once"):
+        check_output(shape, rows + Counter({("timer", 0): 2}))
+
+
+def test_a_seed_draws_the_same_scenario_every_time():
+    first, second = JobScenario(5), JobScenario(5)
+
+    assert (first.shape, first.mix) == (second.shape, second.mix)
+    assert JobScenario(6).shape != first.shape
