@@ -273,9 +273,10 @@ class Assembly:
         """Restored state that the function no longer declares is never dropped in silence."""
         unclaimed = backend.unclaimed()
         if unclaimed and not self._deploy.source.get("allow_non_restored"):
+            unclaimed_names = ", ".join(map(repr, unclaimed))
             raise IncompatibleStateError(
-                f"cannot restore operator '{uid}': the checkpoint holds state {', '.join(map(repr, unclaimed))}, which the "
-                "job no longer declares; declare it again, or pass --allow-non-restored to leave it behind"
+                f"cannot restore operator '{uid}': the checkpoint holds state {unclaimed_names}, which the job no longer declares; "
+                "declare it again, or pass --allow-non-restored to leave it behind"
             )
 
     def _writer_for(self, subtask: SubtaskId, groups: tuple[int, int]) -> WriteState:

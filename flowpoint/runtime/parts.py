@@ -56,7 +56,7 @@ class KeyedPart:
     files: tuple[StateFile, ...] = ()
     must_be_full: bool = False
 
-    async def capture(self, barrier: Barrier) -> Captured:  # noqa: ARG002  the same for every barrier
+    async def capture(self, barrier: Barrier) -> Captured:
         """Swap the changed entries out."""
         return self.freeze()
 

@@ -87,7 +87,7 @@ class SourcePart:
             with naming(self.uid, f"close() of split '{split.split.id}'"):
                 await reader.close()
 
-    async def capture(self, barrier: Barrier) -> Captured:  # noqa: ARG002  the same for every barrier
+    async def capture(self, barrier: Barrier) -> Captured:
         """Where every split stands, as of the last `note_positions`."""
         state = SubtaskState(splits=tuple(split.to_data() for split in self.splits))
 
