@@ -275,8 +275,8 @@ class Assembly:
         if unclaimed and not self._deploy.source.get("allow_non_restored"):
             unclaimed_names = ", ".join(map(repr, unclaimed))
             raise IncompatibleStateError(
-                f"cannot restore operator '{uid}': the checkpoint holds state {unclaimed_names}, which the job no longer declares; "
-                "declare it again, or pass --allow-non-restored to leave it behind"
+                f"cannot restore operator '{uid}': the checkpoint holds state {unclaimed_names}, which the job "
+                "no longer declares; declare it again, or pass --allow-non-restored to leave it behind"
             )
 
     def _writer_for(self, subtask: SubtaskId, groups: tuple[int, int]) -> WriteState:
