@@ -144,6 +144,7 @@ class Assembly:
     def _outputs(self, subtask: SubtaskId, wake: Callable[[], None]) -> tuple[Outputs, HashEmit | None]:
         """The outputs, and what the pipeline's last loop needs to deal records out itself (one hash edge only)."""
         edges = self._plan.outputs(subtask.task)
+        uid = self._plan.tasks[subtask.task].operators[-1]
         outputs: list[EdgeOutput] = []
         fused: HashEmit | None = None
         for edge in edges:
@@ -156,7 +157,7 @@ class Assembly:
             emit = self._hash_emit(edge) if edge.partition is Partition.HASH else None
             if emit is not None and len(edges) == 1:
                 fused = emit
-            outputs.append(EdgeOutput(edge.partition, outlets, self._settings.batch_size, emit))
+            outputs.append(EdgeOutput(edge.partition, outlets, self._settings.batch_size, emit, uid))
         return Outputs(outputs, self._settings.buffer_timeout, wake), fused
 
     def _hash_emit(self, edge: EdgeSpec) -> HashEmit:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from pathlib import Path
+from types import TracebackType
 
 from flowpoint.errors import FINAL_ERRORS, FlowPointError, UserCodeError
 from flowpoint.model import messages
@@ -15,6 +17,8 @@ from flowpoint.model.plan import JobPlan
 from flowpoint.runtime.assembly import Assembly, Surroundings
 from flowpoint.runtime.source_subtask import SourceSubtask
 from flowpoint.runtime.subtask import Subtask
+
+_PACKAGE = str(Path(__file__).parents[1])
 
 
 class Attempt:
@@ -124,6 +128,17 @@ def describe_failure(error: Exception, attempt: int, worker: int, subtask: list[
         operator=getattr(cause, "operator", ""),
         kind=type(cause).__name__,
         message=str(cause) if isinstance(cause, FlowPointError) else f"{type(cause).__name__}: {cause}",
-        trace="".join(traceback.format_exception(shown)),
+        trace="".join(traceback.format_exception(type(shown), shown, _from_the_users_code(shown))),
         retry=not isinstance(cause, FINAL_ERRORS),
     )
+
+
+def _from_the_users_code(error: BaseException) -> TracebackType | None:
+    """The traceback without the frames of ours that led to the user's function; the whole one when there is none."""
+    trace = error.__traceback__
+    while trace is not None:
+        filename = trace.tb_frame.f_code.co_filename
+        if not filename.startswith((_PACKAGE, "<")):
+            return trace
+        trace = trace.tb_next
+    return error.__traceback__

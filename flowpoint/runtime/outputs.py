@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flowpoint.codec.keys import group_of
+from flowpoint.errors import BadRecordError
 from flowpoint.model.elements import Event
 from flowpoint.model.key_groups import owner_of
 from flowpoint.model.plan import Partition
@@ -49,7 +50,10 @@ class EdgeOutput:
         outlets: Sequence[Outlet],
         batch_size: int,
         hash_emit: HashEmit | None = None,
+        uid: str = "",
     ) -> None:
+        """`uid` is the operator whose output this is, for messages."""
+        self._uid = uid
         self._partition = partition
         self._outlets = list(outlets)
         self._batch_size = batch_size
@@ -83,8 +87,7 @@ class EdgeOutput:
         rest = False
         for buffer, outlet in zip(self._buffers, self._outlets, strict=True):
             if len(buffer) >= self._batch_size:
-                outlet.send_batch(buffer[:], None)
-                buffer.clear()
+                self._send(buffer, outlet)
             elif buffer:
                 rest = True
         return rest
@@ -98,10 +101,18 @@ class EdgeOutput:
             if only_writable and not outlet.writable:
                 rest = True
                 continue
+            self._send(buffer, outlet)
+        return rest
+
+    def _send(self, buffer: list[Any], outlet: Outlet) -> None:
+        try:
             # A copy, since the generated loop holds on to the buffer's `append`.
             outlet.send_batch(buffer[:], None)
-            buffer.clear()
-        return rest
+        except BadRecordError as error:
+            explained = BadRecordError(f"operator '{self._uid}' emitted a record that cannot be sent on: {error}")
+            explained.operator = self._uid
+            raise explained from error
+        buffer.clear()
 
     def send_event(self, event: Event) -> None:
         """Send an event into every channel. Needs no credit and never waits (rule 13)."""
@@ -125,6 +136,8 @@ class Outputs:
     def __init__(self, edges: Sequence[EdgeOutput], buffer_timeout: float, wake: Callable[[], None]) -> None:
         self._edges = list(edges)
         self._buffer_timeout = buffer_timeout
+        self._wake = wake
+        self._failure: BadRecordError | None = None
         self._timer: asyncio.TimerHandle | None = None
         for edge in edges:
             edge.on_writable(wake)
@@ -143,8 +156,14 @@ class Outputs:
     def _on_timeout(self) -> None:
         self._timer = None
         rest = False
-        for edge in self._edges:
-            rest |= edge.flush(only_writable=True)
+        try:
+            for edge in self._edges:
+                rest |= edge.flush(only_writable=True)
+        except BadRecordError as error:
+            # Nobody waits for a timer: the subtask gets the error when it looks whether it may go on.
+            self._failure = error
+            self._wake()
+            return
         if rest:
             self._timer = asyncio.get_running_loop().call_later(self._buffer_timeout, self._on_timeout)
 
@@ -161,7 +180,9 @@ class Outputs:
 
     @property
     def writable(self) -> bool:
-        """Whether more records may be produced."""
+        """Whether more records may be produced. Raises BadRecordError when what waited could not be sent."""
+        if self._failure is not None:
+            raise self._failure
         return all(edge.writable for edge in self._edges)
 
     def close(self) -> None:
