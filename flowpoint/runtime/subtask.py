@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from flowpoint.errors import FlowPointError
+from flowpoint.errors import BadRecordError, FlowPointError
 from flowpoint.model import messages
 from flowpoint.model.elements import END_OF_INPUT, Barrier, Batch, EndOfInput, Event
 from flowpoint.model.plan import SubtaskId
@@ -163,7 +163,7 @@ class Subtask:
     def _spill(self) -> None:
         """Write changed state early where it has outgrown its memory, and go on with merging what is durable."""
         for part in self._keyed:
-            if part.backend.needs_spill():
+            if _needs_spill(part):
                 self._snapshots.put_nowait((None, [(part.uid, part.freeze())]))
             part.backend.merge_some()
 
@@ -241,6 +241,9 @@ class Subtask:
             try:
                 for uid, write in captured:
                     operators[uid] = (await write()).to_data()
+            except BadRecordError:
+                # The state holds what can never be written: the next checkpoint would only meet it again.
+                raise
             except (FlowPointError, OSError) as error:
                 # The state is kept in memory and goes into the next snapshot; this one has failed.
                 self._log(f"subtask {self.id}: snapshot not written: {error}")
@@ -268,6 +271,16 @@ class Subtask:
 
     def abort(self, checkpoint: int) -> None:
         """Checkpoint `checkpoint` was given up. What was captured for it stays in the state of the next one."""
+
+
+def _needs_spill(part: KeyedPart) -> bool:
+    """Whether changed state has outgrown its memory. Looks at samples of it, so it may meet what cannot be written."""
+    try:
+        return part.backend.needs_spill()
+    except BadRecordError as error:
+        explained = BadRecordError(f"cannot keep the state of operator '{part.uid}': {error}")
+        explained.operator = part.uid
+        raise explained from error
 
 
 class ProcessingSubtask(Subtask):
