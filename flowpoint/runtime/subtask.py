@@ -201,7 +201,7 @@ class Subtask:
     async def _spill(self) -> None:
         """Write changed state early where it has outgrown its memory, and go on with merging what is durable."""
         for part in self._keyed:
-            if part.backend.needs_spill():
+            if _needs_spill(part):
                 while self._spills >= SPILLS_MAX:
                     await self._wait()
                 self._spills += 1
@@ -353,3 +353,12 @@ async def close_quietly(closing: Callable[[], Awaitable[None] | None], where: st
             await waiting
     except Exception as error:  # noqa: BLE001  whatever a connector or function does at its end
         log(f"{where}: {type(error).__name__} while closing: {error}")
+
+
+def _needs_spill(part: KeyedPart) -> bool:
+    """Whether changed state has outgrown its memory. Looks at samples of it, so it may meet what cannot be written."""
+    try:
+        return part.backend.needs_spill()
+    except FlowPointError as error:
+        error.operator = error.operator or part.uid
+        raise
