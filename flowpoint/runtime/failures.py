@@ -53,8 +53,8 @@ class Place:
     key_name: str = ""
 
     def __str__(self) -> str:
-        if self.doing is Doing.KEY and self.key_name:
-            return f"operator '{self.uid}': its key function '{self.key_name}'"
+        if self.doing in (Doing.KEY, Doing.STATE) and self.key_name:
+            return f"operator '{self.uid}': {self.key_name}"
         return f"operator '{self.uid}' ({self.kind})"
 
 
