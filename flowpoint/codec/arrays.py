@@ -28,7 +28,8 @@ def take_array(value: Any) -> tuple[Any, bool, list[int], bytes]:
 
     if value.dtype.hasobject:
         raise BadRecordError(
-            f"cannot serialise a numpy value of dtype {value.dtype}: its elements are Python objects; use a list, or an array of a numeric or string dtype"
+            f"cannot serialise a numpy value of dtype {value.dtype}: its elements are Python objects; "
+            f"use a list, or an array of a numeric or string dtype"
         )
     description = numpy.lib.format.dtype_to_descr(value.dtype)
     return description, isinstance(value, numpy.generic), list(value.shape), value.tobytes()
@@ -45,5 +46,8 @@ def make_array(description: Any, is_scalar: bool, shape: list[int], data: bytes)
     except ImportError:
         raise BadRecordError("cannot read a stored numpy value: numpy is not installed here; install it") from None
     dtype = numpy.lib.format.descr_to_dtype(description)
+    if dtype.itemsize == 0:
+        # The empty text and the empty bytes: `frombuffer` does not take them.
+        return dtype.type() if is_scalar else numpy.zeros(shape, dtype)
     array = numpy.frombuffer(data, dtype=dtype).reshape(shape)
     return array[()] if is_scalar else array.copy()

@@ -8,9 +8,12 @@ two datetimes of one instant in two zones, or a NamedTuple and a plain tuple. It
 every snapshot lies where it put it. A table test pins it.
 
 Invariants: for keys a, b that are accepted, `a == b` exactly when `canonical(a) == canonical(b)`; it depends on
-nothing but the key (no `hash()`, no module names); `from_canonical(canonical(k)) == k`. The bytes of one key are never the beginning of those of another.
-Two rules that are not obvious:
-- A fraction is its double where that is exact, else its decimal digits: `Decimal("0.5") == 0.5`, `Decimal("0.1") != 0.1`.
+nothing but the key (no `hash()`, no module names); `from_canonical(canonical(k)) == k`. The bytes of one key are never
+the beginning of those of another.
+
+Three rules that are not obvious:
+- A fraction is its double where that is exact, else its decimal digits: `Decimal("0.5") == 0.5`, but not so 0.1.
+- A member of an Enum is its class's name and its own: members of two classes of one name in two modules are one key.
 - Python calls a datetime in the hour that a clock change repeats or skips equal only to one with the same zone and
   wall time. It is kept as these two; every other aware datetime is its instant.
 
@@ -41,7 +44,8 @@ _EPOCH: Final = datetime(1970, 1, 1)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _ZONE_FARTHEST: Final = timedelta(days=1) - _MICROSECOND
 _DECIMAL_DIGITS_MAX: Final = 4096
-_FIXSTR: Final = tuple(bytes([0xA0 + size]) for size in range(32))
+# What msgpack puts before a str of so many bytes.
+_STR_HEADS: Final = tuple(bytes([0xA0 + size]) if size < 32 else bytes([0xD9, size]) for size in range(256))
 _CACHE_ENTRIES_MAX: Final = 65_536
 _CACHE_KEY_BYTES_MAX: Final = 256
 
@@ -92,7 +96,7 @@ def from_canonical(data: bytes | memoryview, registry: TypeRegistry | None = Non
 
 
 def split_canonical(data: bytes, registry: TypeRegistry | None = None) -> list[Any]:
-    """The keys that several canonical forms in a row stand for; none is the beginning of another, so they come apart."""
+    """The keys that several canonical forms in a row stand for."""
 
     def make(code: int, inner: bytes) -> Any:
         return _make(code, inner, registry)
@@ -130,10 +134,14 @@ def groups_of(keys: Sequence[Any], max_parallelism: int) -> list[int]:
     Raises:
         BadRecordError: as `canonical`.
     """
-    digest, encoded = xxh32_intdigest, canonical
+    digest, heads = xxh32_intdigest, _STR_HEADS
     if set(map(type, keys)) == {str}:
-        encoded = _canonical_str
-    return [digest(encoded(key)) % max_parallelism for key in keys]
+        try:
+            return [digest(heads[len(data)] + data) % max_parallelism for data in map(str.encode, keys)]
+        except (IndexError, UnicodeEncodeError):
+            # A long key, or a lone surrogate: the general way takes both.
+            pass
+    return [digest(canonical(key)) % max_parallelism for key in keys]
 
 
 def is_own_canonical(key: Any) -> bool:
@@ -190,7 +198,7 @@ def _canonical_str(key: str) -> bytes:
     except UnicodeEncodeError:
         return _pack(key)
     size = len(data)
-    return _FIXSTR[size] + data if size < 32 else _pack(key)
+    return _STR_HEADS[size] + data if size < 256 else _pack(key)
 
 
 def _form(key: Any) -> Any:
@@ -202,7 +210,7 @@ def _form(key: Any) -> Any:
     if isinstance(key, Enum) and _inherits(tp, object):
         return _extension(_Code.ENUM, [tp.__qualname__, encode_enum(key)])
     numpy: Any = sys.modules.get("numpy")
-    if numpy is not None and isinstance(key, numpy.generic) and key.dtype.kind in "biufUS" and key.dtype.itemsize:
+    if numpy is not None and isinstance(key, numpy.generic) and key.dtype.kind in "biufUS":
         plain = key.item()
         if type(plain) in _FORMS:
             return _FORMS[type(plain)](plain)
@@ -228,8 +236,8 @@ def _refusal(key: Any) -> str:
         bytearray: "use bytes",
     }
     return (
-        f"cannot use {shortened(key)} as a key: its type is {name}; keys may be str, bytes, int, float, bool, None, Decimal, "
-        f"UUID, dates and times, Enum members, tuples and frozensets of these; "
+        f"cannot use {shortened(key)} as a key: its type is {name}; keys may be str, bytes, int, float, bool, None, "
+        f"Decimal, UUID, dates and times, Enum members, tuples and frozensets of these; "
         f"{advice.get(tp, 'use one of these, for example a tuple of its fields')}"
     )
 
@@ -358,7 +366,7 @@ def _make_instant(data: bytes) -> datetime:
     except OverflowError:
         # The first and last day of the calendar, seen from a zone east or west of UTC.
         offset = _ZONE_FARTHEST if since < timedelta(0) else -_ZONE_FARTHEST
-        return (_EPOCH + since + offset).replace(tzinfo=timezone(offset))
+        return (_EPOCH + (since + offset)).replace(tzinfo=timezone(offset))
 
 
 def _make_wall(data: bytes) -> datetime:

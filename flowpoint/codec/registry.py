@@ -5,8 +5,8 @@ moved and still read its snapshots. Two declared classes of one name are told ap
 holds only the bare name is then refused.
 
 How it works: `TypeRegistry` is built once per process from the types the job declares or uses in annotations. It also
-takes in what those mention: the fields of a dataclass, the arguments of `list[Order]`. For each class a `Shape` is kept,
-which turns an instance into a tuple of field values and back.
+takes in what those mention: the fields of a dataclass, the arguments of `list[Order]`. For each class a `Shape` is
+kept, which turns an instance into a tuple of field values and back.
 
 Invariants: no class is ever found by importing what some bytes name. Rebuilding does not run `__init__` or
 `__post_init__` (msgspec excepted, which offers no other way): the fields come back exactly as they were.
@@ -67,14 +67,14 @@ class Shape:
         unknown = [name for name in fields if name not in self.fields]
         if unknown:
             raise BadRecordError(
-                f"cannot read a stored {self.cls.__qualname__}: it has the field {unknown[0]!r}, which the class no longer "
-                f"has; put the field back (it may have a default)"
+                f"cannot read a stored {self.cls.__qualname__}: it has the field {unknown[0]!r}, which the class no "
+                f"longer has; put the field back (it may have a default)"
             )
         missing = [name for name in self.fields if name not in fields and self.default(name) is _NO_DEFAULT]
         if missing:
             raise BadRecordError(
-                f"cannot read a stored {self.cls.__qualname__}: it has no field {missing[0]!r}, which the class now requires; "
-                f"give the field a default"
+                f"cannot read a stored {self.cls.__qualname__}: it has no field {missing[0]!r}, which the class now "
+                f"requires; give the field a default"
             )
 
         def arranged(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -142,13 +142,13 @@ class TypeRegistry:
             return name
         if issubclass(cls, Enum) or shape_of(cls) is not None:
             raise BadRecordError(
-                f"cannot serialise a value of type {_full_name(cls)}: the job does not declare this class; use it in an "
-                f"annotation of the function that emits it, or list it in the `types` of the operator"
+                f"cannot serialise a value of type {_full_name(cls)}: the job does not declare this class; use it in "
+                f"an annotation of the function that emits it, or list it in the `types` of the operator"
             )
         raise BadRecordError(
             f"cannot serialise a value of type {_full_name(cls)}: records and state may hold the built-in types, "
-            f"dates and times, Decimal, UUID, numpy values and instances of a dataclass, NamedTuple, Enum, pydantic model or "
-            f"msgspec Struct; turn it into one of these"
+            f"dates and times, Decimal, UUID, numpy values and instances of a dataclass, NamedTuple, Enum, pydantic "
+            f"model or msgspec Struct; turn it into one of these"
         )
 
     def resolve(self, name: str) -> type:
@@ -169,8 +169,8 @@ class TypeRegistry:
                 f"cannot read a stored {name}: the job declares several classes of this name, in {modules}; rename one"
             )
         raise BadRecordError(
-            f"cannot read a stored {name}: the job does not declare a class of this name; declare it again (in an annotation "
-            f"or in the `types` of the operator), under the same name"
+            f"cannot read a stored {name}: the job does not declare a class of this name; declare it again (in an "
+            f"annotation or in the `types` of the operator), under the same name"
         )
 
     def shape(self, cls: type) -> Shape | None:

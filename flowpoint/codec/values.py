@@ -154,7 +154,8 @@ class Codec:
             return self._unpack(data)
         except (ValueError, TypeError, KeyError, RecursionError, msgpack.UnpackException) as error:
             raise BadRecordError(
-                f"cannot decode a value: its {len(data)} bytes are damaged ({shortened(error)}); restore from a good copy"
+                f"cannot decode a value: its {len(data)} bytes are damaged ({shortened(error)}); "
+                f"restore from a good copy"
             ) from error
 
     def copy(self, value: Any) -> Any:
@@ -179,7 +180,8 @@ class Codec:
             return columns.decode(self, data)
         except (ValueError, TypeError, IndexError, struct.error) as error:
             raise BadRecordError(
-                f"cannot decode a column: its {len(data)} bytes are damaged ({shortened(error)}); restore from a good copy"
+                f"cannot decode a column: its {len(data)} bytes are damaged ({shortened(error)}); "
+                f"restore from a good copy"
             ) from error
 
     # ------------------------------------------------------------------ bytes
@@ -190,13 +192,13 @@ class Codec:
         try:
             return _packed(packer, value)
         except UnicodeEncodeError:
-            # A lone surrogate, as in a file name that is not UTF-8. The lenient packer is slower, so it is not the first.
+            # A lone surrogate, as in a file name that is not UTF-8. The lenient packer is slower: it comes second.
             lenient = msgpack.Packer(strict_types=True, default=self._extend, unicode_errors="surrogatepass")
             return _packed(lenient, value)
         except (ValueError, RecursionError) as error:
             raise BadRecordError(
-                f"cannot serialise a value of type {type(value).__name__}: {shortened(value)} is nested too deeply or contains "
-                f"itself ({error}); flatten it"
+                f"cannot serialise a value of type {type(value).__name__}: {shortened(value)} is nested too deeply or "
+                f"contains itself ({error}); flatten it"
             ) from None
         finally:
             self._packers.append(packer)
@@ -246,7 +248,8 @@ class Codec:
         maker = self._makers.get(code)
         if maker is None:
             raise BadRecordError(
-                f"cannot decode a value: extension code {code} is unknown; it was written by a newer version, upgrade this one"
+                f"cannot decode a value: extension code {code} is unknown; it was written by a newer version, "
+                f"upgrade this one"
             )
         return maker(bytes(data))
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from flowpoint import errors
 from flowpoint.coordinator.checkpoints import CheckpointEnd, CheckpointRecord, Checkpoints, Lineage, Published
 from flowpoint.coordinator.job import JobToRun
 from flowpoint.coordinator.prepare import JobIsDone, Preparation, PreparedAttempt
@@ -47,6 +48,9 @@ from flowpoint.snapshot.storage import FolderStorage
 
 SHUT_DOWN_SECONDS = 5.0
 TICK_SECONDS_MAX = 1.0
+
+
+_PRESENT = (WorkerState.JOINED, WorkerState.DEPLOYING, WorkerState.DEPLOYED, WorkerState.RELEASING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +158,7 @@ class Coordinator:
         self._running: _Running | None = None
         self._spawn_wanted = False
         self._starting: set[int] = set()
+        self._incident: set[int] = set()
         self._release_deadline: float | None = None
         self._restart_timer: asyncio.TimerHandle | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
@@ -382,6 +387,10 @@ class Coordinator:
         self._report_loss(worker, reason)
 
     def _report_loss(self, worker: int, reason: str) -> None:
+        if self._life.state is JobState.RESTARTING and worker in self._incident:
+            self._incident.discard(worker)
+            self._feed(ev.FurtherLoss((worker,)))
+            return
         failure = messages.Failure(self.attempt, worker, [], "", "WorkerLost", reason, "", retry=True)
         self._fail(failure, lost=(worker,))
 
@@ -470,6 +479,9 @@ class Coordinator:
         if self._life.state is JobState.RESTARTING and not lost:
             return
         self._last_failure = failure
+        # Whoever of these is lost while the job restarts is lost by the same incident: a kill of all workers, or the
+        # death of one, which its peers see first.
+        self._incident = set(self._members.workers(*_PRESENT)) - set(lost)
         jitter = self._host.random.uniform(-1.0, 1.0)
         verdict = self._policy.failure(self._now(), failure, jitter)
         self._feed(ev.FailureSeen(failure.message, verdict, lost))
@@ -711,6 +723,9 @@ class Coordinator:
         if self._restart_timer is not None:
             self._restart_timer.cancel()
         failure = self._last_failure if state is JobState.FAILED else None
+        if failure is not None:
+            # What is wrong with the job file itself may show only now, when its source looks for its files.
+            exit_code = getattr(getattr(errors, failure.kind, None), "exit_code", exit_code)
         self._outcome = Outcome(state, exit_code, reason, failure)
         self._settle_stop(CheckpointFailed(f"the job ended: {reason}"))
 

@@ -23,6 +23,7 @@ from flowpoint.model.plan import OperatorKind, SubtaskId
 from flowpoint.protocol.assignment import RestoreMap, assign_state, initial_splits
 from flowpoint.protocol.recovery import (
     AlreadyFinished,
+    CommitKind,
     Examine,
     Refuse,
     Restore,
@@ -97,6 +98,16 @@ class Preparation:
             self._lineage = self._host.new_id() if is_new else entries[-1].lineage
         begun = await self._log.begin_attempt(self._lineage)
         restored, directory, skipped = await self._choose(await self._log.entries())
+        if restored is not None and skipped:
+            # Before anything is taken back: from here on the skipped checkpoints never count again.
+            await self._log.append(
+                CommitKind.RESTORED,
+                begun.attempt,
+                checkpoint=restored.id,
+                directory=directory,
+                parent=restored.parent,
+                extra={"skipped": list(skipped)},
+            )
         restore = await self._deal_out(restored)
         prepared = PreparedAttempt(
             number=begun.attempt,

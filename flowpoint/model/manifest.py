@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MANIFEST_FORMAT = 1
+NO_GROUPS = (0, -1)
+"""The empty range of key groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class SubtaskState:
     """
 
     files: tuple[StateFile, ...] = ()
-    groups: tuple[int, int] = (0, -1)
+    groups: tuple[int, int] = NO_GROUPS
     states: dict[str, Any] = field(default_factory=dict)
     splits: tuple[dict[str, Any], ...] = ()
     committables: tuple[dict[str, Any], ...] = ()
@@ -59,7 +61,7 @@ class SubtaskState:
         """As JSON-able data, without what is empty. The dicts in it are shared, not copied: they are never changed."""
         data = {
             "files": [file.to_data() for file in self.files],
-            "groups": list(self.groups),
+            "groups": [] if self.groups == NO_GROUPS else list(self.groups),
             "states": self.states,
             "splits": list(self.splits),
             "committables": list(self.committables),
@@ -71,7 +73,7 @@ class SubtaskState:
         """The reverse of `to_data`."""
         return cls(
             files=tuple(StateFile(**{**f, "groups": tuple(f["groups"])}) for f in data.get("files", ())),
-            groups=tuple(data.get("groups", (0, -1))),
+            groups=tuple(data.get("groups", NO_GROUPS)),
             states=dict(data.get("states", {})),
             splits=tuple(data.get("splits", ())),
             committables=tuple(data.get("committables", ())),

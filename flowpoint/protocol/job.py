@@ -137,6 +137,10 @@ class JobLife:
                 return self._on_ended()
             case ev.FailureSeen():
                 return self._on_failure(event)
+            case ev.FurtherLoss():
+                self._is_ready = False
+                again: list[JobAction] = [ev.SpawnWorkers()] if self._is_due else []
+                return self._state, [ev.KillWorkers(event.lost), *again]
             case ev.StopRequested():
                 return self._on_stop(event)
             case ev.CancelRequested():

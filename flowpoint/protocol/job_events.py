@@ -55,6 +55,13 @@ class FailureSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class FurtherLoss:
+    """While the job restarts: a worker of the attempt that has failed is lost too. One incident, so no new verdict."""
+
+    lost: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RestartDue:
     """The delay of `ScheduleRestart(restart=...)` is over."""
 
@@ -137,6 +144,7 @@ JobEvent = (
     | FoundFinished
     | AllEnded
     | FailureSeen
+    | FurtherLoss
     | RestartDue
     | StopRequested
     | CancelRequested

@@ -21,6 +21,7 @@ from flowpoint.protocol.job_events import (
     EntryAppended,
     EntryFailed,
     FailureSeen,
+    FurtherLoss,
     FencedOff,
     FinalCheckpointDone,
     FinalCheckpointFailed,
@@ -108,6 +109,7 @@ def _table() -> dict[tuple[JobState, type[JobEvent]], Move]:
             (s.RESTARTING, s.FAILED),
             "a worker lost as well: kill it, schedule anew; or give up; a late report of the attempt: nothing to do",
         ),
+        (s.RESTARTING, FurtherLoss, (s.RESTARTING,), "of the same incident: kill it; if the delay is over, replace it"),
         (s.RESTARTING, StopRequested, (s.RESTARTING,), "remembered until the job runs"),
         (s.STOPPING, StopCheckpointDone, (s.COMMITTING,), "the sinks are committing"),
         (

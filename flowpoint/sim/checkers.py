@@ -367,7 +367,7 @@ class OutputChecker(Checker):
     def _on_removed(self, name: str) -> None:
         part, newest = parse_part(name), self._storage.newest
         assert part is not None
-        began = newest is not None and newest.kind == "attempt" and newest.attempt > part.attempt
+        began = newest is not None and newest.kind in ("attempt", "restored") and newest.attempt > part.attempt
         self.require(
             began and self._takes_back,
             lambda: f"committed {name} was removed, and not by an attempt that takes it back",

@@ -139,7 +139,7 @@ class MessageChecker:
     def _on_deploy(self, process: SimProcess, deploy: messages.Deploy) -> None:
         newest = self._storage.newest
         _require(
-            newest is not None and (newest.kind, newest.attempt) == ("attempt", deploy.attempt),
+            newest is not None and newest.kind in ("attempt", "restored") and newest.attempt == deploy.attempt,
             f"attempt {deploy.attempt} is deployed, and the commit log ends with {newest}",
         )
         self._check_nobody_else_lives(process, deploy.attempt)

@@ -1,8 +1,8 @@
 """What every state backend offers: tables to read and write, freezing for a snapshot, restoring from files.
 
-A backend holds the keyed state of one operator in one subtask. Writes land in `Table.dirty`, a plain dict that generated
-code touches directly. `freeze` swaps these dicts out; the frozen part is written beside the stream, stays readable
-until it is durable, and is merged away in slices afterwards.
+A backend holds the keyed state of one operator in one subtask. Writes land in `Table.dirty`, a plain dict that
+generated code touches directly. `freeze` swaps these dicts out; the frozen part is written beside the stream, stays
+readable until it is durable, and is merged away in slices afterwards.
 
 How the runtime drives it:
 
@@ -14,7 +14,8 @@ How the runtime drives it:
     backend.merge_some()                   between batches; True: there is more to do
 
 Invariants: what is in no durable file is in memory and goes into the next file, whatever failed before it. A value that
-may still be written is never handed out for change: it is copied first. Frozen parts are written one after the other, in the order they were frozen.
+may still be written is never handed out for change: it is copied first. Frozen parts are written one after the other,
+in the order they were frozen.
 
 Implementations: `heap.py`, `rocksdb.py`; what they share is in `layers.py`. One suite tests both.
 """
@@ -32,8 +33,8 @@ from flowpoint.state.spec import ABSENT, StateSpec
 class Table(Protocol):
     """One value per key.
 
-    `dirty` maps a key to its value or TOMBSTONE as far as written since the last freeze. A freeze replaces the dict, so it
-    may be kept in a local variable for the length of a batch only. A key must be hashable and acceptable to
+    `dirty` maps a key to its value or TOMBSTONE as far as written since the last freeze. A freeze replaces the dict, so
+    it may be kept in a local variable for the length of a batch only. A key must be hashable and acceptable to
     `codec.keys.canonical`: whoever writes a new key checks that.
     """
 
@@ -74,7 +75,7 @@ class MapTable(Protocol):
         """Whether there is an entry."""
 
     def items(self, key: Any) -> Iterator[tuple[Any, Any]]:
-        """(map key, value) of a key, in the order of the map keys' canonical bytes; changing the table meanwhile is fine."""
+        """(map key, value) of a key, in the order of canonical map keys; changing the table meanwhile is fine."""
 
     def clear(self, key: Any) -> None:
         """Forget all entries of a key."""

@@ -71,7 +71,7 @@ class Database:
             raise self._failed("write", error) from error
 
     def scan(self, start: bytes) -> Generator[tuple[bytes, bytes], None, None]:
-        """Entries from `start` on, in order, as they are now: later writes are not seen. Ends when the database is closed.
+        """Entries from `start` on, in order, as they are now: later writes are not seen. Closing ends it.
 
         Raises:
             StorageError: they cannot be read.
@@ -110,7 +110,8 @@ class Database:
 
     def _failed(self, what: str, error: Exception) -> StorageError:
         return StorageError(
-            f"cannot {what} the local state database in {self._path}: {error}; check the disk's free space and permissions"
+            f"cannot {what} the local state database in {self._path}: {error}; "
+            f"check the disk's free space and permissions"
         )
 
 

@@ -6,9 +6,9 @@
     trailer  offset of the footer (8 bytes), xxh3-64 of the footer (8 bytes), "FLOWEND\\n"
 
 Numbers outside msgpack are big-endian. Inside a block entries are in key-group order, and `groups` says how many belong
-to each: [group, count, group, count...]. A map's keys are tuples (key, map key). Deleted entries stand apart
-from live ones. Because the footer tells which block holds which key groups, a reader that takes over a part of the key groups reads
-only that part; it may be given a function that reads a range instead of all bytes.
+to each: [group, count, group, count...]. A map's keys are tuples (key, map key). Deleted entries stand apart from live
+ones. The footer tells which block holds which key groups, so a reader that takes over some key groups reads only
+their blocks; it may be given a function that reads a range instead of all bytes.
 
 Invariants: an entry occurs at most once in a file; format 1 stays readable for ever (a golden file pins it).
 Not here: which entries go into a file (`frozen.py`), where the file is (`snapshot/`).
@@ -89,17 +89,18 @@ class FileBuilder:
         keys: list[Any] = []
         values: list[Any] = []
         dead: list[Any] = []
-        for group, group_keys, group_values in entries:
-            if has_tombstone(group_values):
-                pairs = list(zip(group_keys, group_values, strict=True))
+        for group, some_keys, some_values in entries:
+            alive, alive_values, gone = some_keys, some_values, []
+            if has_tombstone(some_values):
+                pairs = list(zip(some_keys, some_values, strict=True))
                 gone = [key for key, value in pairs if value is TOMBSTONE]
-                group_keys = [key for key, value in pairs if value is not TOMBSTONE]
-                group_values = [value for value in group_values if value is not TOMBSTONE]
-                dead += gone
-                _count(dead_groups, group, len(gone))
-            keys += group_keys
-            values += group_values
-            _count(live_groups, group, len(group_keys))
+                alive = [key for key, value in pairs if value is not TOMBSTONE]
+                alive_values = [value for value in some_values if value is not TOMBSTONE]
+            keys += alive
+            values += alive_values
+            dead += gone
+            _count(live_groups, group, len(alive))
+            _count(dead_groups, group, len(gone))
         encoded = self._codec.encode_column
         body: bytes = msgpack.packb([live_groups, encoded(keys), encoded(values), dead_groups, encoded(dead)])
         number, _ = self._states.setdefault(state, (len(self._states), kind))
@@ -154,7 +155,7 @@ class FileReader:
         self._size = size
         if size < _HEADER.size + _TRAILER.size:
             raise self._damaged(f"it has only {size} bytes")
-        magic, version, _ = _HEADER.unpack(self._read_exactly(0, _HEADER.size))
+        magic, version, reserved = _HEADER.unpack(self._read_exactly(0, _HEADER.size))
         if magic != _MAGIC:
             raise self._damaged("it does not begin as a state file")
         if version > FORMAT:
@@ -162,6 +163,8 @@ class FileReader:
                 f"cannot read the state file {name}: it has format {version}, this version reads up to {FORMAT}; "
                 f"upgrade FlowPoint"
             )
+        if reserved or version == 0:
+            raise self._damaged("its header is wrong")
         self._states, self._refs = self._index()
 
     def _index(self) -> tuple[list[tuple[str, str]], list[_BlockRef]]:
@@ -177,7 +180,8 @@ class FileReader:
         for state, kind in states:
             if kind not in KINDS:
                 raise IncompatibleStateError(
-                    f"cannot read the state file {self._name}: state '{state}' is of the unknown kind '{kind}'; upgrade FlowPoint"
+                    f"cannot read the state file {self._name}: state '{state}' is of the unknown kind '{kind}'; "
+                    f"upgrade FlowPoint"
                 )
         return states, [_BlockRef(*fields) for fields in index["blocks"]]
 

@@ -1,8 +1,8 @@
 """What one freeze has to write, as the bytes of a file, in slices small enough to be made between two batches.
 
-A delta holds what is in no durable file yet; it may take in the newest small deltas and replace them (`chain.py`). A base
-holds everything. Which segments belong in is looked up when the bytes are made, not when the freeze happened: a file
-before this one may have failed meanwhile, and then its entries belong here.
+A delta holds what is in no durable file yet; it may take in the newest small deltas and replace them (`chain.py`). A
+base holds everything. Which segments belong in is looked up when the bytes are made, not when the freeze happened: a
+file before this one may have failed meanwhile, and then its entries belong here.
 
 Entries are put into buckets by key group, then written bucket by bucket. Both steps go on in slices; a slice without
 bytes is empty.
@@ -13,8 +13,7 @@ Every entry is written once, the newest one of its key.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -34,8 +33,8 @@ _BLOCK_ENTRIES_MAX: Final = 2048
 _BUCKET_SLICE: Final = 4096
 _STORED_SLICE: Final = 1024
 
-Buckets: TypeAlias = dict[int, list[tuple[list[Any], Callable[[Any], Any]]]]
-"""Key group -> keys, and the function from such a key to its value; one pair per source."""
+Buckets: TypeAlias = dict[int, tuple[list[Any], list[Any]]]
+"""Key group -> keys and their values."""
 
 
 class FrozenState:
@@ -145,32 +144,40 @@ class FrozenState:
             while part := list(islice(keys, _BUCKET_SLICE)):
                 if hiding:
                     part = [key for key in part if not any(table.holds(layer, key) for layer in hiding)]
-                self._fill(buckets, part, value_of, is_map=isinstance(table, LayeredMapTable))
+                self._fill(buckets, part, list(map(value_of, part)), is_map=isinstance(table, LayeredMapTable))
                 yield b""
         yield from self._blocks(builder, name, table, buckets)
         if self.full:
             yield from self._stored_blocks(builder, name, table, layers)
 
-    def _fill(self, buckets: Buckets, keys: list[Any], value_of: Callable[[Any], Any], *, is_map: bool) -> None:
-        """Sort keys into buckets by their group."""
+    def _fill(self, buckets: Buckets, keys: list[Any], values: list[Any], *, is_map: bool) -> None:
+        """Sort entries into buckets by the group of their key."""
+        if self.full and has_tombstone(values):
+            # Below a base there is nothing that a deletion could hide.
+            keys = [key for key, value in zip(keys, values, strict=True) if value is not TOMBSTONE]
+            values = [value for value in values if value is not TOMBSTONE]
         hashed = [pair[0] for pair in keys] if is_map else keys
-        by_group: defaultdict[int, list[Any]] = defaultdict(list)
-        for group, key in zip(groups_of(hashed, self._backend.max_parallelism), keys, strict=True):
-            by_group[group].append(key)
-        for group, found in by_group.items():
-            buckets.setdefault(group, []).append((found, value_of))
+        groups = groups_of(hashed, self._backend.max_parallelism)
+        for group, key, value in zip(groups, keys, values, strict=True):
+            bucket = buckets.get(group)
+            if bucket is None:
+                buckets[group] = ([key], [value])
+            else:
+                bucket[0].append(key)
+                bucket[1].append(value)
 
     def _blocks(self, builder: FileBuilder, name: str, table: AnyTable, buckets: Buckets) -> Iterator[bytes]:
         """Blocks of about `_BLOCK_BYTES`; the size of the last one tells how many entries go into the next."""
         block: list[tuple[int, list[Any], list[Any]]] = []
         room = limit = _BLOCK_ENTRIES_MAX // 2
-        for group, keys, value_of in _in_order(buckets):
+        for group in sorted(buckets):
+            keys, values = buckets.pop(group)
             start = 0
             while start < len(keys):
-                part = keys[start : start + room]
-                start += len(part)
-                room -= len(part)
-                block.append((group, *self._part(part, value_of)))
+                stop = min(start + room, len(keys))
+                block.append((group, keys[start:stop], values[start:stop]))
+                room -= stop - start
+                start = stop
                 if room == 0:
                     data = builder.block(name, table.spec.kind, block)
                     yield data
@@ -179,31 +186,16 @@ class FrozenState:
         if block:
             yield builder.block(name, table.spec.kind, block)
 
-    def _part(self, keys: list[Any], value_of: Callable[[Any], Any]) -> tuple[list[Any], list[Any]]:
-        values = list(map(value_of, keys))
-        if self.full and has_tombstone(values):
-            # Below a base there is nothing that a deletion could hide.
-            keys = [key for key, value in zip(keys, values, strict=True) if value is not TOMBSTONE]
-            values = [value for value in values if value is not TOMBSTONE]
-        return keys, values
-
     def _stored_blocks(
         self, builder: FileBuilder, name: str, table: AnyTable, layers: Sequence[Any]
     ) -> Iterator[bytes]:
         """What the base does not keep in memory. It comes in key-group order."""
         stored = table.base.stored()
         while part := list(islice(stored, _STORED_SLICE)):
-            values: dict[Any, Any] = {}
             buckets: Buckets = {}
             for group, key, value in part:
                 if not any(table.holds(layer, key) for layer in layers):
-                    values[key] = value
-                    buckets.setdefault(group, [([], values.__getitem__)])[0][0].append(key)
+                    bucket = buckets.setdefault(group, ([], []))
+                    bucket[0].append(key)
+                    bucket[1].append(value)
             yield from self._blocks(builder, name, table, buckets)
-
-
-def _in_order(buckets: Buckets) -> Iterator[tuple[int, list[Any], Callable[[Any], Any]]]:
-    """(key group, keys, how to get their values), by group; buckets are let go of on the way."""
-    for group in sorted(buckets):
-        for keys, value_of in buckets.pop(group):
-            yield group, keys, value_of

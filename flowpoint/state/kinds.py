@@ -10,8 +10,8 @@ A declaration is a data descriptor. `bind` puts a *handle* behind it, one per in
 writes the table of its state for the key in the cell. So one class may be used in many subtasks, and
 `self.seen = 5`, which would lose the state, is an error.
 
-Invariants: state is reachable only during a keyed call, while the cell has a key. A mutable value that a user gets to see lies in the dirty
-layer from then on, so a change made in place is kept. A mutable default is copied for each key.
+Invariants: state is reachable only during a keyed call, while the cell has a key. A mutable value that a user gets to
+see lies in the dirty layer from then on, so a change made in place is kept. A mutable default is copied for each key.
 
 Not here: time to live (a later slice), where values are kept (`tables.py`).
 """
@@ -71,7 +71,8 @@ class _Handle:
         key = self._cell.key
         if key is NO_KEY:
             raise UserCodeError(
-                f"state '{self._name}' was used outside a keyed call, so it has no key; use it only inside process() and on_timer()"
+                f"state '{self._name}' was used outside a keyed call, so it has no key; "
+                f"use it only inside process() and on_timer()"
             )
         return key
 
@@ -81,10 +82,11 @@ class ValueHandle(_Handle):
 
     __slots__ = ("_default", "_table")
 
-    def __init__(self, cell: KeyCell, table: Table) -> None:
+    def __init__(self, cell: KeyCell, table: Table, default: Any) -> None:
+        """`default` is what the job declares: a restored table knows none, as it is not part of a snapshot."""
         super().__init__(cell, table.spec.name)
         self._table = table
-        self._default = table.spec.default
+        self._default = default
 
     @property
     def value(self) -> Any:
@@ -237,7 +239,8 @@ class _Declaration(Generic[H]):
     def __init__(self, name: str, default: Any = None, ttl: float | str | None = None) -> None:
         if not isinstance(name, str) or not name or name.startswith(_RESERVED):
             raise PlanError(
-                f"cannot declare a state named {name!r}: a name is a str that is not empty and does not begin with '{_RESERVED}'"
+                f"cannot declare a state named {name!r}: a name is a str that is not empty and does not begin "
+                f"with '{_RESERVED}'"
             )
         if ttl is not None:
             raise PlanError(
@@ -301,7 +304,7 @@ class ValueState(_Declaration[ValueHandle]):
     kind = "value"
 
     def _open(self, backend: Backend, cell: KeyCell) -> ValueHandle:
-        return ValueHandle(cell, backend.table(self.spec))
+        return ValueHandle(cell, backend.table(self.spec), self.spec.default)
 
 
 class ListState(_Declaration[ListHandle]):

@@ -1,7 +1,7 @@
 """A backend made of layered tables: freezing, segments on their way to a file, merging, restoring.
 
-A *segment* is what one freeze swapped out of all tables. It stays readable until its entries are durable and merged into
-the bases, oldest segment first:
+A *segment* is what one freeze swapped out of all tables. It stays readable until its entries are durable and merged
+into the bases, oldest segment first:
 
     frozen --(its file, or a later one that took it in, is durable)--> durable --(merge_some)--> gone
 
@@ -10,7 +10,7 @@ Invariants:
   nothing: the next file takes its entries in.
 - While a base is being written nothing is merged into the tables' bases.
 
-Not here: how files are made (`frozen.py`), when a base is due (`chain.py`), what the bases are (`heap.py`, `rocksdb.py`).
+Not here: how files are made (`frozen.py`), when a base is due (`chain.py`), what bases are (`heap.py`, `rocksdb.py`).
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class LayeredBackend:
         if table.spec.kind != spec.kind:
             if spec.name in self._unclaimed:
                 raise IncompatibleStateError(
-                    f"cannot open state '{spec.name}' of operator '{self.operator}' as a {spec.kind}: the snapshot holds it as a "
-                    f"{table.spec.kind}; give the new state another name"
+                    f"cannot open state '{spec.name}' of operator '{self.operator}' as a {spec.kind}: the snapshot "
+                    f"holds it as a {table.spec.kind}; give the new state another name"
                 )
             raise InternalError(f"state '{spec.name}' opened as {spec.kind} and as {table.spec.kind}")
         self._unclaimed.discard(spec.name)
@@ -225,8 +225,8 @@ class LayeredBackend:
             self._unclaimed.add(block.state)
         elif table.spec.kind != block.kind:
             raise IncompatibleStateError(
-                f"cannot restore state '{block.state}' of operator '{self.operator}' from {file}: it is a {block.kind} there, "
-                f"and the job declares a {table.spec.kind}; give the new state another name"
+                f"cannot restore state '{block.state}' of operator '{self.operator}' from {file}: it is a {block.kind} "
+                f"there, and the job declares a {table.spec.kind}; give the new state another name"
             )
         table.base.absorb(block.keys, block.values)
         if block.dead:

@@ -3,13 +3,13 @@
 One get or put through the binding costs as much as thirty dict accesses, so RocksDB is behind a write-back cache:
 
     resident   entries whose newest value is not in RocksDB; TOMBSTONE where RocksDB still has an older one
-    clean      immutable values read from RocksDB lately, in two generations: when the young one is full, the old one goes
+    clean      immutable values read from RocksDB lately; two generations: when the young one is full, the old one goes
     RocksDB    the rest
 
 Durable segments are merged into `resident`. Only when that outgrows its share of memory are its oldest entries
 written to RocksDB, a slice at a time. State that fits into memory never touches the disk.
 
-A key in RocksDB is key group (2 bytes), number of the state (2 bytes), canonical key, and for maps the canonical map key.
+A key in RocksDB is key group (2 bytes), number of the state (2 bytes), canonical key, for maps the canonical map key.
 A value is 0 and the encoded value; or, when the canonical key does not give the key back exactly (`True`, `1.5`, a
 date in another zone), 1, the length of the encoded key (4 bytes), the encoded key and the encoded value.
 

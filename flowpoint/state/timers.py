@@ -114,7 +114,8 @@ class TimerService:
     def _key(self, timestamp: int) -> Any:
         if self._cell.key is NO_KEY:
             raise UserCodeError(
-                "timers were used outside a keyed call, so they have no key; use them only inside process() and on_timer()"
+                "timers were used outside a keyed call, so they have no key; "
+                "use them only inside process() and on_timer()"
             )
         if type(timestamp) is not int:
             raise UserCodeError(
@@ -130,9 +131,9 @@ class TimerService:
         return None if first is None else first[0]
 
     def pop_due(self, domain: str, now: int | None) -> Iterator[tuple[Any, int]]:
-        """Take (key, timestamp) of timers with timestamp <= now (None: all), earliest first; each is gone once it comes out.
+        """Take (key, timestamp) of timers with timestamp <= now (None: all), earliest first.
 
-        Timers set in between come out as well when they are due.
+        Each is gone once it comes out. Timers set in between come out as well when they are due.
         """
         timers = self._domains[domain]
         while (first := timers.first()) is not None and (now is None or first[0] <= now):

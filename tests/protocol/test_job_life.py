@@ -20,7 +20,7 @@ from flowpoint.protocol.restart import GiveUp, Restart
 
 EVENTS = {
     event: event(**{field.name: value for field in fields(event) if (value := SAMPLES.get(field.name)) is not None})
-    for SAMPLES in [{"reason": "disk full", "verdict": Restart(1.5), "restart": 1, "checkpoint": 9}]
+    for SAMPLES in [{"reason": "disk full", "verdict": Restart(1.5), "restart": 1, "checkpoint": 9, "lost": (0,)}]
     for event in ev.JobEvent.__args__
 }
 LOST = ev.FailureSeen("worker 1 was killed", Restart(0.0), lost=(1,))
@@ -59,7 +59,7 @@ def told(life, *events):
 
 
 @pytest.mark.parametrize(
-    ("state", "event"), itertools.product(JobState, EVENTS), ids=lambda x: getattr(x, "__name__", x)
+    ("state", "event"), list(itertools.product(JobState, EVENTS)), ids=lambda x: getattr(x, "__name__", x)
 )
 def test_when_an_event_comes_in_a_state_then_the_table_says_what_may_follow(state, event):
     life = life_after(*PATHS[state])
@@ -301,6 +301,15 @@ def test_when_the_last_entry_cannot_be_written_for_good_then_the_job_fails():
     assert life.handle(ev.EntryFailed("disk full", GiveUp("")))[-1] == ev.ExitJob("failed", 1, "disk full")
 
 
+def test_when_another_worker_of_the_failed_attempt_is_lost_then_it_is_one_restart_and_no_new_delay():
+    life = life_after(*TO_RUNNING, LOST)
+
+    assert life.handle(ev.FurtherLoss((0,))) == [ev.KillWorkers((0,))]
+    assert life.handle(ev.RestartDue(1)) == [ev.SpawnWorkers()]
+    assert life.handle(ev.FurtherLoss((0,))) == [ev.KillWorkers((0,)), ev.SpawnWorkers()]
+    assert life.restarts == 1
+
+
 def test_when_a_cancel_is_asked_for_then_pending_checkpoints_are_aborted_as_stopped():
     life = life_after(*TO_RUNNING)
 
@@ -389,6 +398,8 @@ class World:
         for slot, now in enumerate(self.slots):
             if now in ("starting", "ready", "busy", "releasing"):
                 yield ev.FailureSeen("lost", Restart(0.0), lost=(slot,))
+                if state is JobState.RESTARTING:
+                    yield ev.FurtherLoss(lost=(slot,))
 
     def always(self):
         yield from (ev.CancelRequested(), ev.FencedOff("a newer coordinator"))
@@ -400,7 +411,7 @@ class World:
             self.set_slot(*event)
             return
         match event:
-            case ev.FailureSeen(_, _, lost):
+            case ev.FailureSeen(lost=lost) | ev.FurtherLoss(lost=lost):
                 self.failures_left -= 1
                 for slot in lost:
                     self.set_slot(slot, "lost")

@@ -52,7 +52,7 @@ PASSED_OVER = {
 }
 
 
-@pytest.mark.parametrize(("state", "event"), itertools.product(WorkerState, WorkerEvent))
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(WorkerState, WorkerEvent)))
 def test_when_an_event_comes_in_a_state_then_the_table_says_what_follows(state, event):
     members = members_in(state)
     target = WORKER_TRANSITIONS.get((state, event))

@@ -28,7 +28,7 @@ def keyed(parallelism, chain=("base", "delta")):
     for index in range(parallelism):
         groups = group_range(index, parallelism, GROUPS)
         files = tuple(StateFile(f"{name}-{index}", name, 10, "c", 1, groups) for name in chain)
-        subtasks.append(SubtaskState(files=files, states={"n": {"kind": "value"}}))
+        subtasks.append(SubtaskState(files=files, groups=groups, states={"n": {"kind": "value"}}))
     return OperatorState(parallelism, tuple(subtasks))
 
 

@@ -53,7 +53,7 @@ def test_every_option_is_handed_on(play: Callable[[Play], None]) -> None:
 
     line = (
         "run job.py --name n -p 2 --workers 3 --set a=1 --set b.c=x=y --config f.toml --param k=v --param k=w "
-        "--param e= --from chk-1-a1 --fresh --take-output --allow-non-restored --accept-duplicates --skip-lost-input "
+        "--param e= --fresh --take-output --allow-non-restored --accept-duplicates --skip-lost-input "
         "--debug --plain"
     )
     assert execute(line.split()) == 0
@@ -67,7 +67,6 @@ def test_every_option_is_handed_on(play: Callable[[Play], None]) -> None:
             settings=("a=1", "b.c=x=y"),
             config_file="f.toml",
             params={"k": "w", "e": ""},
-            from_snapshot="chk-1-a1",
             fresh=True,
             take_output=True,
             allow_non_restored=True,

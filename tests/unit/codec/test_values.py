@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, OrderedDict, defaultdict
 from dataclasses import dataclass, field
-from datetime import date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag, IntEnum, StrEnum, auto
 from fractions import Fraction
@@ -96,15 +96,16 @@ VALUES = [
     None, True, False, 0, -1, 2**63, 2**64, -(2**63) - 1, 10**400, -(10**400),
     0.0, -0.0, 1.5, math.inf, -math.inf, math.nan,
     "", "word", "ä€😀", "\ud800 alone", b"", b"\x00\xff",
-    [], [1, [2, [3]]], (), (1,), (1, (2, [3])), {}, {"b": 1, "a": 2}, {(1, 2): "t", None: 0, 1.5: "f", frozenset({1}): 2},
+    [], [1, [2, [3]]], (), (1,), (1, (2, [3])), {}, {"b": 1, "a": 2},
+    {(1, 2): "t", None: 0, 1.5: "f", frozenset({1}): 2},
     set(), {1, "a"}, frozenset(), frozenset({(1, 2), "x"}),
     datetime(2024, 2, 29, 23, 59, 59, 999999), datetime.min, datetime.max,
-    datetime(2024, 1, 1, tzinfo=timezone.utc),
+    datetime(2024, 1, 1, tzinfo=UTC),
     datetime(2024, 1, 1, tzinfo=timezone(timedelta(hours=-3, minutes=-30))),
     datetime(2024, 1, 1, tzinfo=timezone(timedelta(hours=1), "CET")),
     datetime(2024, 10, 27, 2, 30, tzinfo=BERLIN), datetime(2024, 10, 27, 2, 30, tzinfo=BERLIN, fold=1),
     datetime(2024, 10, 27, 2, 30, fold=1),
-    date(1, 1, 1), time(23, 59, 59, 1), time(1, 2, tzinfo=timezone.utc), time(1, fold=1),
+    date(1, 1, 1), time(23, 59, 59, 1), time(1, 2, tzinfo=UTC), time(1, fold=1),
     timedelta(days=-1, microseconds=1), timedelta.max,
     Decimal("1.10"), Decimal("-0"), Decimal("NaN"), Decimal("sNaN12"), Decimal("-Infinity"), Decimal("1E+999"),
     UUID(int=5), Color.RED, Color.GREEN, Level.LOW, Kind.A, Mode.READ | Mode.WRITE, Mode(0),
@@ -147,7 +148,8 @@ def test_any_value_comes_back_equal_and_of_the_same_type(value: Any) -> None:
     "value",
     [
         OrderedDict(a=1), defaultdict(int), Counter("aa"), Text("x"), type("Many", (list,), {})([1]),
-        bytearray(b"x"), memoryview(b"x"), msgpack.ExtType(5, b"x"), Fraction(1, 2), 1j, range(3), object(), int, len, ...,
+        bytearray(b"x"), memoryview(b"x"), msgpack.ExtType(5, b"x"), Fraction(1, 2), 1j, range(3), object(), int, len,
+        ...,
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip

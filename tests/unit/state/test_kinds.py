@@ -1,0 +1,259 @@
+"""State as a user declares and uses it: for the current key, kept when changed in place, refused when used wrongly."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from flowpoint.codec.values import Codec
+from flowpoint.errors import BadRecordError, PlanError, UserCodeError
+from flowpoint.model.manifest import StateFile
+from flowpoint.state.heap import HeapBackend
+from flowpoint.state.kinds import NO_KEY, KeyCell, ListState, MapState, ValueState, bind, declared
+
+
+class Function:
+    """A user's function with one state of each kind."""
+
+    seen = ValueState("seen", default=0)
+    profile = ValueState("profile", default={"visits": []})
+    events = ListState("events")
+    days = MapState("days")
+
+
+class Running:
+    """A bound instance, and the means to let it be called for a key."""
+
+    def __init__(self, backend: HeapBackend | None = None) -> None:
+        self.backend = backend or HeapBackend(Codec(), 16)
+        self.cell = KeyCell()
+        self.function = Function()
+        bind(self.function, self.backend, self.cell)
+
+    def of(self, key: Any) -> Function:
+        self.cell.key = key
+        return self.function
+
+    def after_a_restore(self) -> Running:
+        frozen = self.backend.freeze(full=True)
+        data = b"".join(frozen.chunks())
+        frozen.durable()
+        restored = HeapBackend(Codec(), 16)
+        restored.restore([(StateFile("f", "base", len(data), ""), data)], (0, 15))
+        return Running(restored)
+
+
+def test_each_key_has_its_own_state() -> None:
+    job = Running()
+
+    job.of("a").seen.value += 1
+    job.of("a").seen.value += 1
+    job.of("b").seen.value += 5
+
+    assert job.of("a").seen.value == 2
+    assert job.of("b").seen.value == 5
+    assert job.of("c").seen.value == 0
+
+
+def test_clear_brings_the_default_back() -> None:
+    job = Running()
+    job.of("a").seen.value = 3
+
+    job.of("a").seen.clear()
+
+    assert job.of("a").seen.value == 0
+
+
+def test_none_is_a_value() -> None:
+    job = Running()
+
+    job.of("a").seen.value = None
+
+    assert job.of("a").seen.value is None
+    assert job.after_a_restore().of("a").seen.value is None
+
+
+def test_a_mutable_value_changed_in_place_is_kept() -> None:
+    job = Running()
+
+    job.of("a").profile.value["visits"].append(1)
+
+    assert job.of("a").profile.value == {"visits": [1]}
+    again = job.after_a_restore()
+    again.of("a").profile.value["visits"].append(2)
+    assert again.after_a_restore().of("a").profile.value == {"visits": [1, 2]}
+
+
+def test_a_mutable_default_is_not_shared() -> None:
+    job = Running()
+
+    job.of("a").profile.value["visits"].append(1)
+
+    assert job.of("b").profile.value == {"visits": []}
+    assert Function.profile.spec.default == {"visits": []}
+
+
+def test_a_list_is_appended_to_extended_walked_through_and_cleared() -> None:
+    job = Running()
+    events = job.of("a").events
+    assert not events
+    assert list(events) == []
+
+    events.append(1)
+    events.extend([2, 3])
+
+    assert list(events) == events.value == [1, 2, 3]
+    assert len(events) == 3
+    assert events
+    assert list(job.of("b").events) == []
+    assert list(job.after_a_restore().of("a").events) == [1, 2, 3]
+    job.of("a").events.clear()
+    assert len(job.of("a").events) == 0
+
+
+def test_a_list_that_is_assigned_is_copied_and_its_elements_may_be_changed_in_place() -> None:
+    job = Running()
+    mine = [[1], [2]]
+
+    job.of("a").events.value = mine
+    mine.append([3])
+    again = job.after_a_restore()
+    for event in again.of("a").events:
+        event.append(0)
+
+    assert list(again.after_a_restore().of("a").events) == [[1, 0], [2, 0]]
+
+
+def test_only_reading_immutable_things_writes_nothing() -> None:
+    job = Running()
+    job.of("a").events.extend([1, 2])
+    job.of("a").days["x"] = 1
+    job.of("a").seen.value = 1
+    again = job.after_a_restore()
+
+    function = again.of("a")
+    read = (list(function.events), len(function.events), bool(function.events), function.days["x"], function.seen.value)
+
+    assert read == ([1, 2], 2, True, 1, 1)
+    assert again.backend.freeze().entries == 0
+
+
+def test_a_map_is_a_mutable_mapping() -> None:
+    job = Running()
+    days = job.of("a").days
+
+    days["x"] = 1
+    days.update({"y": 2, ("z", 1): 3})
+    days.setdefault("list", []).append(5)
+    del days["y"]
+
+    assert dict(days) == {"x": 1, ("z", 1): 3, "list": [5]}
+    assert len(days) == 3
+    assert "x" in days
+    assert "y" not in days
+    assert days.get("y", "none") == "none"
+    assert days.pop("x") == 1
+    with pytest.raises(KeyError, match="y"):
+        days["y"]
+    with pytest.raises(KeyError, match="y"):
+        del days["y"]
+    assert not job.of("b").days
+    assert dict(job.after_a_restore().of("a").days) == {("z", 1): 3, "list": [5]}
+    job.of("a").days.clear()
+    assert not job.of("a").days
+
+
+def test_a_mutable_map_value_changed_in_place_is_kept() -> None:
+    job = Running()
+    job.of("a").days["x"] = [1]
+    again = job.after_a_restore()
+
+    again.of("a").days["x"].append(2)
+    for values in again.of("a").days.values():
+        values.append(3)
+
+    assert dict(again.after_a_restore().of("a").days) == {"x": [1, 2, 3]}
+
+
+def test_a_map_key_that_cannot_be_kept_is_refused_at_once() -> None:
+    with pytest.raises(BadRecordError, match="NaN"):
+        Running().of("a").days[float("nan")] = 1
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda f: f.seen.value, lambda f: setattr(f.seen, "value", 1), lambda f: f.seen.clear(),
+        lambda f: f.events.append(1),
+        lambda f: list(f.events), lambda f: f.days["x"], lambda f: f.days.clear(), lambda f: f.profile.value,
+    ],
+)  # fmt: skip
+def test_use_outside_a_keyed_call_is_an_error_that_says_so(use: Callable[[Function], Any]) -> None:
+    job = Running()
+    job.of("a").seen.value = 1
+    job.cell.clear()
+    assert job.cell.key is NO_KEY
+
+    with pytest.raises(UserCodeError, match=r"outside a keyed call.*only inside process\(\) and on_timer\(\)"):
+        use(job.function)
+    with pytest.raises(UserCodeError, match=r"before the job runs"):
+        use(Function())
+
+
+def test_assigning_to_the_state_itself_is_an_error_that_shows_the_right_way() -> None:
+    with pytest.raises(UserCodeError, match=r"assign to self\.seen\.value"):
+        Running().of("a").seen = 5  # type: ignore[assignment]
+
+
+def test_a_copy_of_a_function_is_bound_by_itself() -> None:
+    one = Running()
+    one.of("a").seen.value = 1
+    other = Running()
+    other.function = copy.deepcopy(Function())
+    bind(other.function, other.backend, other.cell)
+
+    assert other.of("a").seen.value == 0
+    assert one.of("a").seen.value == 1
+
+
+def test_states_are_inherited_and_can_be_overridden() -> None:
+    class Child(Function):
+        seen = ValueState("seen", default=10)  # type: ignore[assignment]
+        more = ListState("more")
+
+    assert [state.spec.name for state in declared(Child)] == ["days", "events", "more", "profile", "seen"]
+    child = Child()
+    cell = KeyCell()
+    bind(child, HeapBackend(Codec(), 16), cell)
+    cell.key = "a"
+    assert child.seen.value == 10
+
+
+class TestDeclarationsThatAreRefused:
+    def test_two_states_of_one_name(self) -> None:
+        twins = type("Twins", (), {"a": ValueState("same"), "b": ListState("same")})
+
+        with pytest.raises(PlanError, match="Twins: it declares two states named 'same'"):
+            bind(twins(), HeapBackend(Codec(), 16), KeyCell())
+
+    @pytest.mark.parametrize("name", ["", "__timers__", 5, None])
+    def test_a_name_that_is_none(self, name: Any) -> None:
+        with pytest.raises(PlanError, match="a name is a str"):
+            ValueState(name)
+
+    def test_time_to_live(self) -> None:
+        with pytest.raises(PlanError, match="'a' with ttl='1h': time to live is not supported yet"):
+            MapState("a", ttl="1h")
+
+    def test_a_default_that_is_a_factory(self) -> None:
+        with pytest.raises(PlanError, match=r"write default=list\(\)"):
+            ValueState("a", default=list)
+
+    def test_a_class_with_slots(self) -> None:
+        slotted = type("Slotted", (), {"__slots__": (), "a": ValueState("a")})
+
+        with pytest.raises(PlanError, match="Slotted: its class has __slots__"):
+            bind(slotted(), HeapBackend(Codec(), 16), KeyCell())
