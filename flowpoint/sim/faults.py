@@ -143,9 +143,9 @@ def draw_mix(random: Random, allowed: frozenset[FaultKind] = MACHINE_FAULTS) -> 
         kinds.append(random.choice(kills))
     return FaultMix(
         kinds=tuple(kinds),
-        quiet=random.choice((0.0, 0.2, 0.5)),
+        quiet=random.choice((0.0, 0.25, 0.5)),
         gap=random.choice((0.02, 0.1, 0.3, 0.8)),
-        count_max=random.randint(1, 12),
+        count_max=random.randint(2, 14),
         second_failure_rate=random.choice((0.3, 0.7)),
         pause_seconds=random.choice((0.5, 3.0, 30.0)),
     )
@@ -227,7 +227,7 @@ class FaultInjector:
                 self._world.wall_skew_ms += jump
                 self._tell(f"the wall clock jumps by {jump} ms")
             case FaultKind.BIT_ROT:
-                self._rot()
+                lasting.create_task(self._rot())
             case FaultKind.USER_ERRORS:
                 rates = (0.002, 0.02, 0.2)
                 lasting.create_task(self._burst(kind, self._world.user_trouble, "error_rate", rates, 0.0))
@@ -312,15 +312,17 @@ class FaultInjector:
         await asyncio.sleep(seconds)
         setattr(target, attribute, healthy)
 
-    def _rot(self) -> None:
-        if self._damaged:
-            return
-        damaged = self._damage()
-        if damaged is not None:
-            self._damaged = True
-            self._world.trace.mark("bit rot")
-            self._tell(f"bit rot in {damaged}")
-            self._kill_one("before the damage is history")
+    async def _rot(self) -> None:
+        """Damage the newest checkpoint as soon as there is an older one, and let the job need it at once."""
+        deadline = self._world.loop.time() + TRAP_SECONDS
+        while not self._damaged and self._world.loop.time() < deadline:
+            damaged = self._damage()
+            if damaged is not None:
+                self._damaged = True
+                self._world.trace.mark("bit rot")
+                self._tell(f"bit rot in {damaged}")
+                self._kill_one("before the damage is history")
+            await asyncio.sleep(0.05)
 
     def _tell(self, text: str) -> None:
         self._world.trace.tell("fault", text)

@@ -79,13 +79,13 @@ def draw_shape(random: Random) -> JobShape:
     workers = random.randint(1, parallelism)
     settings = _draw_settings(random, parallelism, workers)
     topology = random.choice(list(Topology))
-    records = random.choice((0, 50, 500, 500, 3000))
+    records = random.choice((0, 60, 500, 500, 500, 2000, 2000, 4000))
     rate: int | None = None
     if topology is not Topology.FILES and random.random() < 0.6:
-        rate = max(50, int(records / random.choice((0.3, 0.6, 1.5))))
+        rate = max(50, int(records / random.choice((0.5, 1.0, 2.0))))
     else:
         # As many as a run can have in reasonable time, so that it lasts a while in virtual time too.
-        records = min(records * 4, 200 * settings.batch_size)
+        records = min(records * 4, 300 * settings.batch_size)
     return JobShape(
         topology=topology,
         records=records,
@@ -113,7 +113,7 @@ def _draw_settings(random: Random, parallelism: int, workers: int) -> Settings:
             max_concurrent=random.choice((1, 1, 2, 3)),
             tolerable_failures=random.choice((0, 0, 3)),
             min_pause=random.choice((0.0, 0.0, 0.05)),
-            retained=random.choice((1, 2, 3)),
+            retained=random.choice((1, 2, 3, 3)),
             incremental=random.random() < 0.85,
             storage=f"file://{STORAGE}",
         ),
