@@ -64,6 +64,12 @@ def parse_commit(number: int, data: bytes) -> Commit:
     )
 
 
+def checkpoint_of(directory: str) -> tuple[int, int] | None:
+    """(checkpoint, attempt) of a checkpoint's folder."""
+    match = _DIRECTORY.fullmatch(directory)
+    return (int(match[1]), int(match[2])) if match else None
+
+
 def parse_part(name: str) -> Part | None:
     """What a file name in the output folder says; None when it is not a committed part. The one place that knows."""
     match = _PART.fullmatch(name)
@@ -131,12 +137,17 @@ class StorageChecker(Checker):
         self._bytes: dict[int, bytes] = {}
         self._manifests: dict[str, bytes] = {}
         self._named: dict[str, list[StateFile]] = {}
+        self._written_in: dict[str, int] = {}
         self._damaged: set[str] = set()
 
     @property
     def newest(self) -> Commit | None:
         """The entry with the highest number ever seen."""
         return self.commits[max(self.commits)] if self.commits else None
+
+    def has_checkpoint(self, checkpoint: int) -> bool:
+        """Whether a checkpoint of this number was ever committed."""
+        return any(one.kind == "checkpoint" and one.checkpoint == checkpoint for one in self.commits.values())
 
     def is_committed(self, checkpoint: int, attempt: int, lineage: str) -> bool:
         """Whether a checkpoint of this attempt and lineage, this one or a later, was ever committed."""
@@ -183,6 +194,8 @@ class StorageChecker(Checker):
             self._on_commit(name)
         elif change.kind in ("link", "rename") and name.endswith("/manifest.json"):
             self._on_manifest(name)
+        elif change.kind == "link" and name.startswith("shared/"):
+            self._written_in[name] = self.newest.attempt if self.newest is not None else 0
         elif change.kind == "remove":
             self._on_remove(name)
 
@@ -247,7 +260,21 @@ class StorageChecker(Checker):
         )
         self._named[directory] = files_of_manifest(data)
         for file in self._named[directory]:
-            self._check_file(file, f"the manifest of {directory}")
+            self.check_file(file, f"the manifest of {directory}")
+            self._check_origin(file, directory, body["attempt"])
+
+    def _check_origin(self, file: StateFile, directory: str, attempt: int) -> None:
+        """A file is the attempt's own, or that of a committed checkpoint: never what a dead attempt left (rule 4)."""
+        if self._written_in.get(file.path) == attempt:
+            return
+        committed = {commit.directory for commit in self.commits.values() if commit.kind in CHECKPOINT_KINDS}
+        self.require(
+            any(file in self._named_by(one) for one in committed),
+            lambda: (
+                f"the manifest of {directory} names {file.path}, which another attempt wrote "
+                "and no committed checkpoint holds"
+            ),
+        )
 
     def _on_remove(self, name: str) -> None:
         for commit in self.retained():
@@ -280,9 +307,10 @@ class StorageChecker(Checker):
                 self.files.is_durable(f"{self.root}/{path}"), lambda: f"{who} needs {path}, which is not durable"
             )
         for file in self._named_by(directory):
-            self._check_file(file, who)
+            self.check_file(file, who)
 
-    def _check_file(self, file: StateFile, who: str) -> None:
+    def check_file(self, file: StateFile, who: str) -> None:
+        """End the run unless a file of state is there, whole and durable."""
         if file.path in self._damaged:
             return
         found = self.find(file.path)
@@ -298,11 +326,13 @@ class OutputChecker(Checker):
 
     - A part becomes visible whole, durable in content, and never changes.
     - It is visible only after a checkpoint of its own attempt and lineage, its own or a later one, was committed.
-    - It disappears only when it is newer than the checkpoint that the running attempt started from (rule 1).
+    - It disappears only when it is newer than the checkpoint that the running attempt started from, and never where
+      the sink cannot take back (rule 1).
     """
 
-    def __init__(self, world: SimWorld, root: str, storage: StorageChecker) -> None:
+    def __init__(self, world: SimWorld, root: str, storage: StorageChecker, *, takes_back: bool = True) -> None:
         super().__init__(world, root)
+        self._takes_back = takes_back
         self._storage = storage
         self._parts: dict[str, bytes] = {}
 
@@ -338,7 +368,10 @@ class OutputChecker(Checker):
         part, newest = parse_part(name), self._storage.newest
         assert part is not None
         began = newest is not None and newest.kind in ("attempt", "restored") and newest.attempt > part.attempt
-        self.require(began, lambda: f"committed {name} was removed, and not by an attempt that takes it back")
+        self.require(
+            began and self._takes_back,
+            lambda: f"committed {name} was removed, and not by an attempt that takes it back",
+        )
         del self._parts[name]
         self.world.trace.tell("output", f"{name} is taken back")
 

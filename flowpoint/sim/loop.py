@@ -93,15 +93,14 @@ class SimLoop(asyncio.AbstractEventLoop):
         *,
         step_cost: float = 1e-5,
         step_limit: int = STEP_LIMIT_DEFAULT,
-        on_step: Callable[[float, Owner | None, Any], None] | None = None,
     ) -> None:
         self.steps = 0
         self.running_owner: Owner | None = None
+        self.on_step: Callable[[float, Owner | None, Any], None] | None = None
         self.on_unhandled: Callable[[Owner | None, dict[str, Any]], None] | None = None
         self._order = order
         self._step_cost = step_cost
         self._step_limit = step_limit
-        self._on_step = on_step
         self._now = 0.0
         self._serial = 0
         self._ready: list[asyncio.Handle] = []
@@ -298,8 +297,8 @@ class SimLoop(asyncio.AbstractEventLoop):
             raise StepLimit(self._explain(f"{self._step_limit} steps and no end"))
         self._now += self._step_cost
         self.running_owner = owner
-        if self._on_step is not None:
-            self._on_step(self._now, owner, handle._callback)  # type: ignore[attr-defined]
+        if self.on_step is not None:
+            self.on_step(self._now, owner, handle._callback)  # type: ignore[attr-defined]
         try:
             handle._run()
         except SystemExit as ended:

@@ -320,3 +320,9 @@ class Reception:
     def end(self) -> None:
         """The attempt is over: links that come from now on are for the next one."""
         self._exchange = None
+
+    def close(self) -> None:
+        """The worker ends: nobody will take the links that still wait."""
+        for link in self._early:
+            link.close()
+        self._early.clear()
