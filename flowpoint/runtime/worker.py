@@ -69,6 +69,7 @@ class _Worker:
                 self._link.close()
         finally:
             listener.close()
+            self._reception.close()
 
     async def _obey_to_the_end(self) -> None:
         async with asyncio.TaskGroup() as group:
