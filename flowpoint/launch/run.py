@@ -244,7 +244,8 @@ class _Run:
         if outcome.state is JobState.FAILED and outcome.failure is not None:
             failure = outcome.failure
             data |= {"kind": failure.kind, "trace": failure.trace, "operator": failure.operator}
-        text = f"job {self._assembled.name} {outcome.state.value}: {outcome.reason}"
+        state = outcome.state.value
+        text = f"job {self._assembled.name} {state}" + (f": {outcome.reason}" if outcome.reason != state else "")
         if outcome.state is JobState.FAILED:
             text = f"job {self._assembled.name} failed: {outcome.reason}"
         self._emit(Event(_LAST[outcome.state], text, data))
