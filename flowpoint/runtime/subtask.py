@@ -150,8 +150,7 @@ class Subtask:
 
     def statistics(self) -> Counters:
         """The numbers as they are now."""
-        if self._sink is None:
-            self.counters.records_out = self._outputs.records_out
+        self.counters.records_out = self._records_made
         return self.counters
 
     # ------------------------------------------------------------------ records
@@ -166,15 +165,21 @@ class Subtask:
             part = values[start : start + size] if start or size < count else values
             start += size
             begun = self._now()
+            made = self._records_made
             emitted = self._pipeline.run(part)
             computed = self._now()
             await self._deliver(emitted)
-            self._adapt(len(part), computed - begun, self._now() - begun)
+            self._adapt(len(part), self._records_made - made, computed - begun, self._now() - begun)
             await self._spill()
             # Let the links, the other subtasks and the control messages of this worker have their turn.
             await asyncio.sleep(0)
             if start < count:
                 await self._make_room()
+
+    @property
+    def _records_made(self) -> int:
+        """Records that left the pipeline since the start."""
+        return self.counters.records_out if self._sink is not None else self._outputs.records_out
 
     async def _make_room(self) -> None:
         """Wait, between two slices of a batch, until more may be produced."""
@@ -188,14 +193,19 @@ class Subtask:
             self.counters.records_out += len(values)
             await self._sink.write(values)
 
-    def _adapt(self, size: int, computing: float, in_all: float) -> None:
-        """Aim at slices of SLICE_SECONDS, or WRITE_SECONDS together with the sink."""
+    def _adapt(self, size: int, made: int, computing: float, in_all: float) -> None:
+        """Aim at slices of SLICE_SECONDS, WRITE_SECONDS together with the sink, and about `slice_max` records made.
+
+        Output counts as input does: few records at a time stay in the processor's caches and cost the collector less.
+        """
         self.counters.busy += in_all
         if computing > 2 * SLICE_SECONDS:
             self._slice = max(1, int(size * SLICE_SECONDS / computing))
+        elif made > 2 * self._slice_max:
+            self._slice = max(1, size * self._slice_max // made)
         elif in_all > 2 * WRITE_SECONDS:
             self._slice = min(self._slice, max(SLICE_FIRST, size // 2))
-        elif size >= self._slice and computing < SLICE_SECONDS and in_all < WRITE_SECONDS:
+        elif size >= self._slice and made <= self._slice_max and computing < SLICE_SECONDS and in_all < WRITE_SECONDS:
             self._slice = min(self._slice_max, self._slice * 2)
 
     async def _spill(self) -> None:
