@@ -141,6 +141,14 @@ def test_a_configuration_file_that_is_not_there(shell: Shell) -> None:
     assert_refused(shell.run("run", "job.py", "--config", "nowhere.toml"), 2, "nowhere.toml")
 
 
+def test_a_checkpoint_storage_that_cannot_be_used(shell: Shell) -> None:
+    shell.write("job.py", GOOD)
+
+    done = shell.run("run", "job.py", "--set", "checkpoint.storage=/proc/nowhere")
+
+    assert_refused(done, 2, "checkpoint.storage", "/proc/nowhere")
+
+
 def test_a_home_that_cannot_be_used(shell: Shell) -> None:
     shell.write("job.py", GOOD)
     shell.environment["FLOWPOINT_HOME"] = str(shell.write("file", "") / "home")
