@@ -76,8 +76,8 @@ class SourcePart:
         """Ask one reader where it stands, if it has moved since it was opened."""
         if split.reader is not None and split.has_read:
             with naming(self.uid, f"position() of split '{split.split.id}'"):
-                position = split.reader.position()
-            split.position = checked_json(position, f"the position of split '{split.split.id}' of source '{self.uid}'")
+                what = f"the position of split '{split.split.id}' of source '{self.uid}'"
+                split.position = checked_json(split.reader.position(), what)
 
     async def put_away(self, split: SplitState) -> None:
         """Note where a split stands and close its reader."""

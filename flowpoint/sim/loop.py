@@ -23,8 +23,10 @@ import asyncio
 import gc
 import heapq
 import sys
+import warnings
 from asyncio import events
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
 from contextvars import Context
 from random import Random
 from typing import Any, TypeVar, TypeVarTuple, Unpack, cast
@@ -320,25 +322,30 @@ class SimLoop(asyncio.AbstractEventLoop):
         refuse every call.
         """
         self._closed = True
-        hook = sys.unraisablehook
-        sys.unraisablehook = _ignore_unraisable
-        try:
+        with _quietly():
             for task in self._tasks.values():
                 _bury(task)
             self._tasks.clear()
             self._ready.clear()
             self._timers.clear()
             self._asyncgens.clear()
-        finally:
-            sys.unraisablehook = hook
 
 
 def collect_garbage() -> None:
     """Collect what disposed loops left, quietly: left-over coroutines complain when they are freed."""
+    with _quietly():
+        gc.collect()
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Let coroutines of dead processes, started or not, be freed without a word."""
     hook = sys.unraisablehook
     sys.unraisablehook = _ignore_unraisable
     try:
-        gc.collect()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            yield
     finally:
         sys.unraisablehook = hook
 

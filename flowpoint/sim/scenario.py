@@ -60,8 +60,9 @@ class JobScenario:
         return bool(DISK_TROUBLE.intersection(self.mix.kinds)) and "InternalError" not in process.exit_reason
 
     def damage(self, world: SimWorld) -> str | None:
-        """Only where the sink can take back may an older checkpoint be used (rule 1)."""
-        return self._storage.damage_newest() if self._storage is not None and self.shape.takes_back else None
+        """Only where an older checkpoint is kept, and the sink can take back, may it be used (rule 1)."""
+        is_fair = self.shape.takes_back and self.shape.settings.checkpoint.retained > 1
+        return self._storage.damage_newest() if self._storage is not None and is_fair else None
 
     def ask(self, world: SimWorld, request: FaultKind) -> None:
         self._programs.ask(request)

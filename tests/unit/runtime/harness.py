@@ -1,7 +1,7 @@
 """Runs real subtasks on a loop with virtual time, between fakes that a test looks at.
 
-`run(main)` takes no time however long `main` sleeps; with `order` (a seed) callbacks run in a random order, which is how
-races are tried out.
+`run(main)` takes no time however long `main` sleeps; with `order` (a seed) callbacks run in a random order, which is
+how races are tried out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import asyncio
 from contextlib import asynccontextmanager
 from random import Random
 
-from flowpoint.errors import InternalError
 from flowpoint.model import messages
 from flowpoint.model.plan import Partition, SubtaskId
 from flowpoint.runtime.attempt import first_cause
@@ -258,7 +257,7 @@ class FakeFrozen:
         self.backend = backend
         self.content = entries
         self.full = full
-        self.replaces = 0
+        self.replaces = backend.replaces
 
     def durable(self):
         self.backend.ended.append("durable")
@@ -274,6 +273,7 @@ class FakeBackend:
     def __init__(self):
         self.dirty = {}
         self.ended = []
+        self.replaces = 0
         self.spilling = False
         self.merges = 0
         self.closed = 0
@@ -295,8 +295,3 @@ class FakeBackend:
 
     def close(self):
         self.closed += 1
-
-    def table(self, spec):
-        if spec is None:
-            raise InternalError("no spec")
-        return self

@@ -144,7 +144,7 @@ async def test_who_changes_a_record_changes_it_for_nobody_else(kind):
 
 async def test_records_that_cannot_change_are_not_copied():
     out, outlets = edge("broadcast", 2)
-    text = "".join(["long", " text"])
+    text = str(10**20)
     sender = outputs(out)
 
     sender.add([text])
@@ -216,7 +216,7 @@ async def test_the_timer_leaves_what_has_no_credit_and_sends_it_when_there_is_cr
     sender.add([1, 2])
     await pass_time()
     assert (slow.sent, fast.sent) == ([], [[2]])
-    assert asyncio.get_running_loop()._scheduled == [] or all(h.cancelled() for h in sender_timers())
+    assert slow.asked == 1
 
     slow.writable = True
     assert slow.sent == []
@@ -224,11 +224,6 @@ async def test_the_timer_leaves_what_has_no_credit_and_sends_it_when_there_is_cr
     assert slow.sent == [[1]]
     assert woken.times == 1
     sender.close()
-
-
-def sender_timers():
-    """Timers of outputs that are still planned on this loop."""
-    return [h for h in asyncio.get_running_loop()._scheduled if "_on_timeout" in repr(h)]
 
 
 async def test_no_credit_loses_and_reorders_nothing():
