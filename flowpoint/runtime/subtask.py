@@ -15,11 +15,12 @@ is sent only after everything it names is durable; a commit only after `Complete
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from flowpoint.errors import FlowPointError, TransientError, UserCodeError
+from flowpoint.errors import BadRecordError, FlowPointError, TransientError, UserCodeError
 from flowpoint.model import messages
 from flowpoint.model.elements import END_OF_INPUT, Barrier
 from flowpoint.model.plan import SubtaskId
@@ -211,12 +212,15 @@ class Subtask:
     async def _spill(self) -> None:
         """Write changed state early where it has outgrown its memory, and go on with merging what is durable."""
         for part in self._keyed:
-            if _needs_spill(part):
+            with _naming(part):
+                needs_spill = part.backend.needs_spill()
+            if needs_spill:
                 while self._spills >= SPILLS_MAX:
                     await self._wait()
                 self._spills += 1
                 self._captures.put_nowait(_Capture(None, [(part.uid, part.freeze())]))
-            part.backend.merge_some()
+            with _naming(part):
+                part.backend.merge_some()
 
     async def wait_writable(self) -> None:
         """Wait until every output has credit: this is where a slow consumer slows its producer."""
@@ -365,10 +369,12 @@ async def close_quietly(closing: Callable[[], Awaitable[None] | None], where: st
         log(f"{where}: {type(error).__name__} while closing: {error}")
 
 
-def _needs_spill(part: KeyedPart) -> bool:
-    """Whether changed state has outgrown its memory. Looks at samples of it, so it may meet what cannot be written."""
+@contextmanager
+def _naming(part: KeyedPart) -> Iterator[None]:
+    """Name the operator whose state holds what can never be written: looking at samples and merging may meet it."""
     try:
-        return part.backend.needs_spill()
-    except FlowPointError as error:
-        error.operator = error.operator or part.uid
-        raise
+        yield
+    except BadRecordError as error:
+        explained = BadRecordError(f"cannot keep the state of operator '{part.uid}': {error}")
+        explained.operator = part.uid
+        raise explained from error
