@@ -116,6 +116,8 @@ def encode_manifest(manifest: Manifest) -> bytes:
     """
     body: dict[str, Any] = {"format": manifest.format}
     body |= {field: getattr(manifest, field) for field in _FIELDS if field != "operators"}
+    if manifest.origin:
+        body["origin"] = manifest.origin
     body["operators"] = {uid: _operator_data(uid, operator) for uid, operator in manifest.operators.items()}
     try:
         return encoding.encode(body)
@@ -133,7 +135,10 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
     _check_fields(body, _FIELDS, path, "")
     operators = {uid: _decode_operator(uid, operator, path) for uid, operator in body["operators"].items()}
     plain = {field: body[field] for field in _FIELDS if field != "operators"}
-    return Manifest(operators=operators, format=body["format"], **plain)
+    origin = body.get("origin", {})
+    if type(origin) is not dict:
+        raise encoding.damaged(path, WHAT, f"'origin' is {origin!r:.200}")
+    return Manifest(operators=operators, format=body["format"], origin=origin, **plain)
 
 
 def _operator_data(uid: str, operator: OperatorState) -> dict[str, Any]:
@@ -237,4 +242,4 @@ async def _check_bytes(storage: Storage, file: StateFile) -> str:
     return ""
 
 
-assert set(_FIELDS) | {"format"} == {field.name for field in fields(Manifest)}
+assert set(_FIELDS) | {"format", "origin"} == {field.name for field in fields(Manifest)}
