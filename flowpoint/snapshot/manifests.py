@@ -100,12 +100,14 @@ async def read_manifest(storage: Storage, directory: str) -> Manifest:
 
 async def verify(storage: Storage, manifest: Manifest, *, deep: bool) -> list[Damage]:
     """What is wrong with the files that a manifest names: existence and size, and checksums if `deep`."""
-    damages: list[Damage] = []
-    for file in manifest.files():
-        problem = await (_check_bytes(storage, file) if deep else _check_size(storage, file))
-        if problem:
-            damages.append(Damage(file.path, problem))
-    return damages
+    damages = [await verify_file(storage, file, deep=deep) for file in manifest.files()]
+    return [damage for damage in damages if damage is not None]
+
+
+async def verify_file(storage: Storage, file: StateFile, *, deep: bool) -> Damage | None:
+    """What is wrong with one file, if anything: see `verify`."""
+    problem = await (_check_bytes(storage, file) if deep else _check_size(storage, file))
+    return Damage(file.path, problem) if problem else None
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
