@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
@@ -62,6 +62,14 @@ def meanings(text: str) -> list[Any]:
     return list(by_bytes.values())
 
 
+def lookup(state: KeyedState, text: str) -> list[Found]:
+    """The entries of a state whose keys a text may mean: none, one or, where it is ambiguous, several."""
+    found = [entry for key in meanings(text) if (entry := state.find(key)) is not None]
+    if not found and has_classes(state):
+        found = [entry for entry in state.walk() if reads_as(entry.key, text)]
+    return found
+
+
 def find_by_text(state: KeyedState, text: str, where: str) -> Found:
     """The entry whose key a person means by a text.
 
@@ -70,22 +78,25 @@ def find_by_text(state: KeyedState, text: str, where: str) -> Found:
         UsageError: it has more than one.
         SnapshotError: a file is damaged.
     """
-    found = [entry for key in meanings(text) if (entry := state.find(key)) is not None]
-    if not found and has_classes(state):
-        found = [entry for entry in state.walk() if reads_as(entry.key, text)]
+    found = lookup(state, text)
     if len(found) > 1:
-        raise UsageError(_ambiguous(text, [entry.key for entry in found], where))
+        raise UsageError(ambiguous(text, [entry.key for entry in found], where))
     if not found:
         raise NotFoundError(f"{where} has no key {text!r}{_neighbours(state, text)}")
     return found[0]
 
 
-def pick_by_text(keys: list[Any], text: str, where: str) -> Any:
-    """The one of some keys (of a map) that a person means by a text. Raises as `find_by_text`."""
+def lookup_in_map(keys: Iterable[Any], text: str) -> list[Any]:
+    """The keys inside a map that a text may mean."""
     wanted = meanings(text)
-    found = [key for key in keys if key in wanted or reads_as(key, text)]
+    return [key for key in keys if key in wanted or reads_as(key, text)]
+
+
+def pick_by_text(keys: Iterable[Any], text: str, where: str) -> Any:
+    """The one of the keys inside a map that a person means by a text. Raises as `find_by_text`."""
+    found = lookup_in_map(keys, text)
     if len(found) > 1:
-        raise UsageError(_ambiguous(text, found, where))
+        raise UsageError(ambiguous(text, found, where))
     if not found:
         raise NotFoundError(f"{where} has no map key {text!r}{_nearest(text, iter(keys))}")
     return found[0]
@@ -136,7 +147,8 @@ def _parsed(text: str) -> Iterator[Any]:
             continue
 
 
-def _ambiguous(text: str, keys: list[Any], where: str) -> str:
+def ambiguous(text: str, keys: list[Any], where: str) -> str:
+    """What to say when a text may mean several keys."""
     ways = " or ".join(f"{EXACTLY}{_as_json(key)} (a {type_of(key)})" for key in keys)
     return f"key {text!r} is ambiguous: {where} has {len(keys)} keys that it may mean; write {ways}"
 

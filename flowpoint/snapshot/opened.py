@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from flowpoint.codec.raw import RawCodec
 from flowpoint.codec.registry import TypeRegistry
@@ -33,6 +33,10 @@ from flowpoint.snapshot.keyed_state import KeyedState, StateInFile, StatePart
 from flowpoint.snapshot.location import SnapshotLocation, locate
 from flowpoint.snapshot.writer import NATIVE
 from flowpoint.state.file_format import FileReader
+
+if TYPE_CHECKING:
+    from flowpoint.snapshot.edited import Child
+    from flowpoint.snapshot.verified import Report
 
 MAX_PARALLELISM_LIMIT: Final = 32768
 _READ_BYTES_MAX: Final = 1 << 30
@@ -252,6 +256,18 @@ class Snapshot:
         if operator is None:
             raise NotFoundError(f"the snapshot {self.path} has no operator {uid!r}{nearest(uid, self.operators)}")
         return operator
+
+    def verify(self) -> Report:
+        """Prove every checksum and every count. See `verified.verify`."""
+        from flowpoint.snapshot.verified import verify
+
+        return verify(self)
+
+    def edit(self) -> Child:
+        """Begin a child of this snapshot. See `edited.Child`."""
+        from flowpoint.snapshot.edited import Child
+
+        return Child(self)
 
     def reader(self, file: StateFile) -> FileReader:
         """The reader of one of its state files. Raises as `Files.reader`."""

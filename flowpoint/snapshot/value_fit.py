@@ -1,4 +1,4 @@
-"""Turn JSON that a person wrote into a value of the type that is stored: the way back from `value_text.json_of`.
+"""Turn JSON that a person wrote, or a Python value, into a value of the stored type: the way back from `value_text`.
 
 JSON has fewer types than state, so the stored value says what is meant: where a tuple is stored, an array becomes a
 tuple; where a datetime is, ISO text becomes a datetime. What does not fit is refused, never converted as it were close.
@@ -29,11 +29,13 @@ _FROM_TEXT: Final[dict[type, Callable[[str], Any]]] = {
     Decimal: Decimal,
     UUID: UUID,
 }
+_ARRAYS: Final = frozenset({list, tuple, set, frozenset})
+_CONTAINERS: Final = _ARRAYS | {dict, RawObject}
 _SAMPLES_MAX: Final = 100
 
 
 def fit(given: Any, stored: Any) -> Any:
-    """The JSON value `given` as a value like the one that is stored.
+    """The value `given`, from JSON or from Python, as a value like the one that is stored.
 
     Raises:
         UsageError: it does not fit.
@@ -43,9 +45,7 @@ def fit(given: Any, stored: Any) -> Any:
         (3, 'x')
     """
     kind = type(stored)
-    if stored is None or (kind is str and type(given) is str):
-        return given
-    if kind in (bool, int) and type(given) is kind:
+    if stored is None or (type(given) is kind and kind not in _CONTAINERS):
         return given
     if kind is float and type(given) in (int, float):
         return float(given)
@@ -53,12 +53,12 @@ def fit(given: Any, stored: Any) -> Any:
         return timedelta(seconds=given)
     if kind in _FROM_TEXT and type(given) is str:
         return _from_text(given, stored)
-    if kind in (list, tuple, set, frozenset) and type(given) is list:
+    if kind in _ARRAYS and type(given) in (list, kind):
         return _fit_array(given, stored)
     if kind is dict and type(given) is dict:
         return _fit_dict(given, stored)
-    if isinstance(stored, RawObject) and type(given) is dict:
-        return _fit_object(given, stored)
+    if isinstance(stored, RawObject) and type(given) in (dict, RawObject):
+        return _fit_object(dict(given.items()), stored)
     if isinstance(stored, RawEnum) and type(given) is type(stored.member):
         return RawEnum(stored.name, _member(given, stored))
     raise _misfit(given, stored)
@@ -71,7 +71,7 @@ def _from_text(given: str, stored: Any) -> Any:
         raise _misfit(given, stored) from error
 
 
-def _fit_array(given: list[Any], stored: Any) -> Any:
+def _fit_array(given: Any, stored: Any) -> Any:
     if type(stored) is not tuple:
         try:
             return type(stored)(fit_any(item, stored) for item in given)

@@ -63,10 +63,14 @@ def json_of(value: Any) -> Any:
     return text_of(value)
 
 
+def _same(value: Any) -> Any:
+    return value
+
+
 _PLAIN: Final[dict[type, Callable[[Any], Any]]] = {
-    type(None): lambda value: None,
-    bool: bool,
-    str: str,
+    type(None): _same,
+    bool: _same,
+    str: _same,
     int: lambda value: value if value.bit_length() <= _INT_BITS_MAX else hex(value),
     float: lambda value: value if isfinite(value) else repr(value),
     bytes: bytes.hex,

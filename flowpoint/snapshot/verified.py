@@ -10,9 +10,10 @@ Not here: whether a job can be restored from it (`coordinator`, by the same file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import pairwise
 
 from flowpoint.codec.keys import groups_of
 from flowpoint.codec.raw import RawEnum, RawObject
@@ -20,11 +21,10 @@ from flowpoint.errors import BadRecordError, IncompatibleStateError, SnapshotErr
 from flowpoint.host.blocking import run_now
 from flowpoint.model.manifest import NO_GROUPS, StateFile, SubtaskState
 from flowpoint.snapshot.manifests import Damage, verify_file
+from flowpoint.snapshot.names import MANIFEST
 from flowpoint.snapshot.opened import Snapshot
 from flowpoint.snapshot.writer import NATIVE
 from flowpoint.state.file_format import FileReader, StoredBlock
-
-_MANIFEST: Final = "manifest.json"
 
 
 @dataclass
@@ -38,45 +38,40 @@ class Report:
     damages: list[Damage] = field(default_factory=list)
 
 
-def verify(snapshot: Snapshot, on_file: Callable[[StateFile], None] = lambda file: None) -> Report:
+def verify(snapshot: Snapshot) -> Report:
     """Look at every byte that a snapshot names. Its manifest was proved when it was opened.
-
-    Args:
-        snapshot: what to verify.
-        on_file: called before each file is read.
 
     Raises:
         SnapshotError: the manifest contradicts itself so much that nothing can be looked at.
     """
-    report = Report(damages=list(_check_splits(snapshot)))
+    report = Report(damages=[*_check_splits(snapshot), *_check_groups(snapshot)])
     seen: set[str] = set()
-    for uid, operator in snapshot.operators.items():
-        for index, subtask in enumerate(operator.subtasks):
-            report.damages += _check_groups(snapshot, uid, index, subtask)
+    for operator in snapshot.operators.values():
+        for subtask in operator.subtasks:
             for file in subtask.files:
                 if file.path not in seen:
                     seen.add(file.path)
-                    on_file(file)
                     _check_file(snapshot, subtask, file, report)
     return report
 
 
 def _check_splits(snapshot: Snapshot) -> Iterator[Damage]:
     for uid, operator in snapshot.operators.items():
-        ids = [split.id for split in operator.splits]
-        twice = sorted({id_ for id_ in ids if ids.count(id_) > 1}) if len(ids) != len(set(ids)) else []
-        for id_ in twice:
-            yield Damage(_MANIFEST, f"source {uid!r} has the split {id_!r} more than once")
+        counts = Counter(split.id for split in operator.splits)
+        for split in sorted(split for split, count in counts.items() if count > 1):
+            yield Damage(MANIFEST, f"source {uid!r} has the split {split!r} more than once")
 
 
-def _check_groups(snapshot: Snapshot, uid: str, index: int, subtask: SubtaskState) -> Iterator[Damage]:
+def _check_groups(snapshot: Snapshot) -> Iterator[Damage]:
     """Each key group belongs to one subtask."""
-    if subtask.files and subtask.groups == NO_GROUPS:
-        yield Damage(_MANIFEST, f"subtask {index} of operator {uid!r} has files of state and no key groups")
-    for other in range(index):
-        first, last = snapshot.operators[uid].subtasks[other].groups
-        if subtask.groups != NO_GROUPS and first <= subtask.groups[1] and subtask.groups[0] <= last:
-            yield Damage(_MANIFEST, f"subtasks {other} and {index} of operator {uid!r} own the same key groups")
+    for uid, operator in snapshot.operators.items():
+        owned = sorted((subtask.groups, index) for index, subtask in enumerate(operator.subtasks) if subtask.files)
+        for (groups, index), (after, other) in pairwise(owned):
+            if groups[1] >= after[0]:
+                yield Damage(MANIFEST, f"subtasks {index} and {other} of operator {uid!r} own the same key groups")
+        for groups, index in owned:
+            if groups == NO_GROUPS:
+                yield Damage(MANIFEST, f"subtask {index} of operator {uid!r} has files of state and no key groups")
 
 
 def _check_file(snapshot: Snapshot, subtask: SubtaskState, file: StateFile, report: Report) -> None:
