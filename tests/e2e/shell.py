@@ -111,6 +111,8 @@ class Shell:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.home = Home(folder / "home")
+        self.prefix: tuple[str, ...] = ()
+        """What goes before the command: it has to `exec` what follows it."""
         self._started: list[Running] = []
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FLOWPOINT_")}
         self.environment = {**kept, "FLOWPOINT_HOME": str(self.home.root), "PYTHONPATH": str(ROOT)}
@@ -128,7 +130,7 @@ class Shell:
         out, err = (self.folder / f".{len(self._started)}.{name}" for name in ("out", "err"))
         with out.open("wb") as stdout, err.open("wb") as stderr:
             process = subprocess.Popen(
-                [sys.executable, "-m", "flowpoint", *arguments],
+                [*self.prefix, sys.executable, "-m", "flowpoint", *arguments],
                 cwd=self.folder,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
