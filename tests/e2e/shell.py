@@ -99,6 +99,10 @@ class Running:
         """As Ctrl-C (SIGINT) or `kill` does."""
         self.process.send_signal(number)
 
+    def interrupt(self) -> None:
+        """Ctrl-C at a terminal: the whole process group gets it."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
     def kill(self) -> None:
         """`kill -9`, of this process only: its workers have to notice by themselves."""
         self.process.kill()
