@@ -121,6 +121,11 @@ class Shell:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FLOWPOINT_")}
         self.environment = {**kept, "FLOWPOINT_HOME": str(self.home.root), "PYTHONPATH": str(ROOT)}
 
+    def move_home(self, where: str) -> None:
+        """Use another home, below the working directory."""
+        self.home = Home(self.folder / where)
+        self.environment["FLOWPOINT_HOME"] = str(self.home.root)
+
     def write(self, name: str, text: str) -> Path:
         """A file in the working directory."""
         path = self.folder / name
