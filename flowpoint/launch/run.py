@@ -240,6 +240,8 @@ class _Run:
         try:
             await self._refresh(running)
         finally:
+            # The last picture is the one that stays.
+            self._view.refresh(running.status(), running.workers())
             await server.close()
 
     async def _refresh(self, running: RunningJob) -> None:
