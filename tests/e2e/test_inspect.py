@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,21 @@ import pytest
 from tests.e2e.shell import ROOT, Done, Shell, committed
 
 
-@pytest.fixture
-def statistics(shell: Shell) -> str:
-    """A checkpoint of jobs/user_statistics.py that has read all its input."""
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder in which jobs/user_statistics.py has read all its input."""
+    shell = Shell(tmp_path_factory.mktemp("finished"))
     job = str(ROOT / "jobs" / "user_statistics.py")
     shell.run_ok("run", job, "--param", "output=out", "--param", "views=3000", "-p", "2", "--plain")
-    return newest(shell, "user-statistics")
+    yield shell.folder
+    shell.close()
+
+
+@pytest.fixture
+def statistics(shell: Shell, finished: Path) -> str:
+    """The path of its checkpoint, in a copy that a test may spoil."""
+    shutil.copytree(finished / "home" / "checkpoints" / "user-statistics", shell.folder / "user-statistics")
+    return str(shell.folder / "user-statistics" / "chk-1-a1")
 
 
 def newest(shell: Shell, job: str) -> str:
@@ -35,8 +46,10 @@ def value(shell: Shell, snapshot: str, state: str, key: str, uid: str = "statist
     return found.json()["value"]
 
 
-def test_a_checkpoint_is_inspected_as_a_whole_by_state_and_by_key(shell: Shell, statistics: str) -> None:
-    written = committed(shell.folder / "out")
+def test_a_checkpoint_is_inspected_as_a_whole_by_state_and_by_key(
+    shell: Shell, statistics: str, finished: Path
+) -> None:
+    written = committed(finished / "out")
     last = max((line for line in written if line[0] == "user-3"), key=lambda line: line[1])
 
     whole = shell.run_ok("inspect", statistics)
@@ -53,6 +66,30 @@ def test_a_checkpoint_is_inspected_as_a_whole_by_state_and_by_key(shell: Shell, 
     assert value(shell, statistics, "views", "user-3") == last[1]
     assert value(shell, statistics, "recent", "user-3") == last[2]
     assert sum(value(shell, statistics, "views_of", "user-3").values()) == last[1]
+
+
+def test_a_job_that_was_stopped_shows_state_that_agrees_with_its_source(shell: Shell) -> None:
+    job = shell.write(
+        "job.py",
+        "from flowpoint import Job\nfrom flowpoint.connectors import FileSink, SequenceSource\n"
+        "job = Job('numbers')\n"
+        "(job.source(SequenceSource(0, 10**9, rate=5000), uid='n').key_by(lambda n: (n % 10, 'x')).count(uid='counts')"
+        ".sink(FileSink('out', format='jsonl'), uid='out'))\n",
+    )
+    running = shell.start("run", str(job), "-p", "2", "--plain", "--set", "checkpoint.interval=200ms")
+    shell.wait_for_status("numbers", lambda status: (status["last_checkpoint"] or {"id": 0})["id"] >= 3)
+    shell.run_ok("stop", "numbers")
+    assert running.wait().code == 0
+
+    snapshot = newest(shell, "numbers")
+    source = shell.run_ok("inspect", snapshot, "--operator", "n", "--json").json()["operators"][0]
+    counts = shell.run_ok("inspect", snapshot, "--operator", "counts", "--state", "count", "--json").json()
+
+    assert counts["entries"] == 10
+    assert sum(entry["value"] for entry in counts["first"]) == sum(split["position"] or 0 for split in source["splits"])
+    assert value(shell, snapshot, "count", '[3, "x"]', uid="counts") > 0
+    assert shell.run_ok("verify", snapshot).code == 0
+    assert shell.run_ok("checkpoints", "numbers").out.splitlines()[0].split()[:3] == ["ID", "PARENT", "ATTEMPT"]
 
 
 def test_words_are_found_with_their_counts(shell: Shell) -> None:
@@ -143,7 +180,6 @@ def test_mistakes_are_one_sentence_with_the_way_out(
 def test_the_examples_of_the_documentation_run(shell: Shell, statistics: str) -> None:
     page = (ROOT / "docs" / "snapshots.md").read_text()
     examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    Path(statistics).parent.rename(shell.folder / "user-statistics")
 
     for example in examples:
         done = subprocess.run(
