@@ -23,6 +23,7 @@ from flowpoint.model.plan import OperatorKind, SubtaskId
 from flowpoint.protocol.assignment import RestoreMap, assign_state, initial_splits
 from flowpoint.protocol.recovery import (
     AlreadyFinished,
+    CommitKind,
     Examine,
     Refuse,
     Restore,
@@ -90,13 +91,23 @@ class Preparation:
             Fenced: a newer coordinator is at work.
         """
         entries = await self._log.entries()
+        if (finished := self._finished(entries)) is not None:
+            return JobIsDone(finished)
         if self._lineage is None:
-            if not self._job.wishes.fresh and isinstance(done := self._decide(entries, {}), AlreadyFinished):
-                return JobIsDone(done.entry)
             is_new = self._job.wishes.fresh or not entries
             self._lineage = self._host.new_id() if is_new else entries[-1].lineage
         begun = await self._log.begin_attempt(self._lineage)
         restored, directory, skipped = await self._choose(await self._log.entries())
+        if restored is not None and skipped:
+            # Before anything is taken back: from here on the skipped checkpoints never count again.
+            await self._log.append(
+                CommitKind.RESTORED,
+                begun.attempt,
+                checkpoint=restored.id,
+                directory=directory,
+                parent=restored.parent,
+                extra={"skipped": list(skipped)},
+            )
         restore = await self._deal_out(restored)
         prepared = PreparedAttempt(
             number=begun.attempt,
@@ -119,6 +130,17 @@ class Preparation:
             await sink.begin(self._sink_context(uid, prepared))
         self._is_first = False
         return prepared
+
+    def _finished(self, entries: list[CommitEntry]) -> CommitEntry | None:
+        """The entry that says that the job has finished, when its lineage is the newest one.
+
+        Looked for before each attempt: "finished" may have been appended by one that did not hear of it.
+        """
+        is_own = bool(entries) and entries[-1].lineage == self._lineage
+        if not (is_own or (self._lineage is None and not self._job.wishes.fresh)):
+            return None
+        decision = self._decide(entries, {})
+        return decision.entry if isinstance(decision, AlreadyFinished) else None
 
     async def clean(self, prepared: PreparedAttempt) -> None:
         """After every sink has committed what was restored: remove what dead attempts left behind (rules 7 to 9)."""

@@ -7,7 +7,7 @@ and to the savepoint's own folder for savepoints.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 MANIFEST_FORMAT = 1
@@ -26,6 +26,18 @@ class StateFile:
     entries: int = 0
     groups: tuple[int, int] = (0, 0)
     extra: dict[str, Any] = field(default_factory=dict)
+
+    def to_data(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {
+            "path": self.path,
+            "kind": self.kind,
+            "bytes": self.bytes,
+            "checksum": self.checksum,
+            "entries": self.entries,
+            "groups": list(self.groups),
+            "extra": self.extra,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +58,15 @@ class SubtaskState:
     committables: tuple[dict[str, Any], ...] = ()
 
     def to_data(self) -> dict[str, Any]:
-        """As JSON-able data."""
-        data = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items() if value}
-        if self.groups == NO_GROUPS:
-            del data["groups"]
-        return data
+        """As JSON-able data, without what is empty. The dicts in it are shared, not copied: they are never changed."""
+        data = {
+            "files": [file.to_data() for file in self.files],
+            "groups": [] if self.groups == NO_GROUPS else list(self.groups),
+            "states": self.states,
+            "splits": list(self.splits),
+            "committables": list(self.committables),
+        }
+        return {key: value for key, value in data.items() if value}
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> SubtaskState:

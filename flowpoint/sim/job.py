@@ -8,55 +8,59 @@ Not here: which job, which faults, what must come out (`scenario`).
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from flowpoint.coordinator.coordinator import Coordinator
 from flowpoint.coordinator.job import JobToRun, Wishes
+from flowpoint.errors import CheckpointFailed
 from flowpoint.launch.jobfile import JobSource, build_job
 from flowpoint.launch.worker_main import graph_from_source, load_with
 from flowpoint.model.events import Event
 from flowpoint.model.settings import Settings
 from flowpoint.plan.compile import compile_graph
 from flowpoint.runtime.worker import worker_main
+from flowpoint.sim.faults import FaultKind
 from flowpoint.sim.host import SimHost
-from flowpoint.sim.world import SimWorld
+from flowpoint.sim.world import InvariantBroken, SimProcess, SimWorld
 
 WORK_DIR = "/flowpoint/work"
+ROOT = "coordinator"
+INTERRUPTED = 130
 
 
 @dataclass(slots=True)
-class _Recorded:
-    """What `run.json` keeps for the next coordinator: the workers of the last one."""
+class Programs:
+    """The two mains for one job file, and a person's way to the coordinator that runs now.
 
-    workers: tuple[tuple[int, float], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Programs:
-    """The two mains for one job file."""
+    recorded: what `run.json` keeps for the next coordinator: (pid, start time) of the workers of the last one.
+    """
 
     world: SimWorld
     source: JobSource
     settings: Settings
     storage: str
-    wishes: Wishes
-    recorded: _Recorded = field(default_factory=_Recorded)
+    wishes: Wishes = field(default_factory=Wishes)
+    recorded: tuple[tuple[int, float], ...] = ()
+    running: tuple[SimProcess, Coordinator] | None = None
+    requests: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def coordinator(self, host: SimHost, args: Sequence[str]) -> int:
         """The main of `flowpoint run`."""
         job = build_job(self.source, {})
         settings = self.settings
         compiled = compile_graph(job.graph(), settings.parallelism, settings.max_parallelism)
-        for pid, start_time in self.recorded.workers:
+        for pid, start_time in self.recorded:
             await host.kill_stale(pid, start_time)
 
         def on_workers(pids: dict[int, tuple[int, float]]) -> None:
-            self.recorded.workers = tuple(pids.values())
+            self.recorded = tuple(pids.values())
 
         def emit(event: Event) -> None:
-            self.world.trace.tell(host.name, f"{event.kind}: {event.text}")
+            self.world.trace.tell(host.name, event.text)
+            self.world.trace.mark(f"event {event.kind}")
 
         to_run = JobToRun(
             plan=compiled.plan,
@@ -68,8 +72,45 @@ class _Programs:
             arguments=lambda index, incarnation, address: [json.dumps([index, incarnation, address])],
             wishes=self.wishes,
         )
-        outcome = await Coordinator(host, to_run, emit, on_workers).run()
+        coordinator = Coordinator(host, to_run, emit, on_workers)
+        self.running, self.requests = (self.world.process_of(host), coordinator), []
+        outcome = await coordinator.run()
+        self.running = None
+        self.world.trace.tell(host.name, f"the job is {outcome.state}: {outcome.reason or 'as it should be'}")
+        # Whoever asked for something gets an answer, also when the job has ended meanwhile.
+        await asyncio.gather(*self.requests)
         return outcome.exit_code
+
+    def ask(self, request: FaultKind) -> None:
+        """Ask the coordinator for something, if there is one that can hear it."""
+        if self.running is None or not self.running[0].alive:
+            return
+        process, coordinator = self.running
+        context = process.context.copy()
+        self.world.trace.tell("person", f"{request.replace('_', 's for a ', 1)}, of {process.name}")
+        if request is FaultKind.ASK_CANCEL:
+            self.world.loop.call_soon(coordinator.request_cancel, INTERRUPTED, context=context)
+        else:
+            self.world.loop.call_soon(self._request, process, coordinator, request, context=context)
+
+    def _request(self, process: SimProcess, coordinator: Coordinator, request: FaultKind) -> None:
+        """In the coordinator's own context: wait for the answer in a task of its process."""
+        if self.running is None or self.running[0] is not process:
+            return
+        self.requests.append(asyncio.create_task(self._answer(process, coordinator, request), name=request))
+
+    async def _answer(self, process: SimProcess, coordinator: Coordinator, request: FaultKind) -> None:
+        try:
+            if request is FaultKind.ASK_STOP:
+                record = await coordinator.request_stop(INTERRUPTED)
+            else:
+                record = await coordinator.request_checkpoint()
+        except CheckpointFailed as error:
+            process.tell(f"answers {request}: {error}")
+        else:
+            process.tell(f"answers {request}: checkpoint {record.id} is {record.state}")
+            if record.state != "completed":
+                raise InvariantBroken(f"whoever asked was told that all went well, with {record}")
 
     async def worker(self, host: SimHost, args: Sequence[str]) -> int:
         """The main of a worker process."""
@@ -90,9 +131,9 @@ def install(
     path: str,
     storage: str,
     wishes: Wishes | None = None,
-) -> tuple[str, Sequence[str]]:
-    """Register the mains for a job file in a world; returns the root's role and arguments."""
-    programs = _Programs(world, JobSource(path, text.encode()), settings, storage, wishes or Wishes())
-    world.programs["coordinator"] = programs.coordinator
+) -> Programs:
+    """Register the mains for a job file in a world. The program to start is `ROOT`, without arguments."""
+    programs = Programs(world, JobSource(path, text.encode()), settings, storage, wishes or Wishes())
+    world.programs[ROOT] = programs.coordinator
     world.programs["worker"] = programs.worker
-    return "coordinator", ()
+    return programs
