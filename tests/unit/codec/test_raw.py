@@ -49,6 +49,12 @@ def test_columns_of_objects_are_read_without_their_class(count: int) -> None:
     assert Codec(TYPES).decode_column(RawCodec().encode_column(raw)) == items
 
 
+def test_an_object_can_be_in_a_set_whatever_its_fields_are() -> None:
+    raw = {RawObject("A", ("x",), ([1],)), RawObject("A", ("x",), ([2],)), RawObject("A", ("x",), (1,))}
+
+    assert RawCodec().decode(RawCodec().encode(raw)) == raw
+
+
 def test_numpy_values_are_read_without_numpy_and_go_back_to_the_same_bytes() -> None:
     numpy = pytest.importorskip("numpy")
     for value, shown in [
