@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any, Final
 
 from flowpoint.errors import BadRecordError, FlowPointError, InternalError, TransientError, UserCodeError
@@ -31,7 +31,7 @@ CHAIN_FILES: Final = f"<{ENGINE} chain"
 USER_RAISED: Final = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
 """What a synchronous call of user code may raise. No real cancellation arrives in one: these are the user's, too."""
 
-_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
+_ADDRESS: Final = re.compile(r"(?: at |\.\.\.)0?x[0-9a-fA-F]{4,}")
 
 
 class Doing(StrEnum):
@@ -53,8 +53,8 @@ class Place:
     key_name: str = ""
 
     def __str__(self) -> str:
-        if self.doing is Doing.KEY and self.key_name:
-            return f"operator '{self.uid}': its key function '{self.key_name}'"
+        if self.doing in (Doing.KEY, Doing.STATE) and self.key_name:
+            return f"operator '{self.uid}': {self.key_name}"
         return f"operator '{self.uid}' ({self.kind})"
 
 
@@ -151,11 +151,21 @@ def say(error: BaseException) -> str:
 
 
 def users_trace(error: BaseException) -> str:
-    """A traceback without the engine's frames it begins with; the user's own code is what is left."""
-    trace = error.__traceback__
-    while trace is not None and _is_engine(trace.tb_frame):
-        trace = trace.tb_next
+    """A traceback that begins where the engine has called the user's code."""
+    frames = list(_frames(error))
+    called = next((i for i, (_, is_ours) in enumerate(frames) if is_ours), -1) + 1
+    while called < len(frames) and frames[called][1]:
+        called += 1
+    trace = frames[called][0] if called < len(frames) else None
     return "".join(traceback.format_exception(type(error), error, trace))
+
+
+def _frames(error: BaseException) -> Iterator[tuple[TracebackType, bool]]:
+    """The traceback's entries, outermost first, each with whether it is the engine's."""
+    trace = error.__traceback__
+    while trace is not None:
+        yield trace, _is_engine(trace.tb_frame)
+        trace = trace.tb_next
 
 
 def _warning(error: BaseException) -> str:
@@ -164,8 +174,8 @@ def _warning(error: BaseException) -> str:
 
 
 def _ends_in_user_code(error: BaseException) -> bool:
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return bool(frames) and not _is_engine(frames[-1])
+    frames = list(_frames(error))
+    return bool(frames) and not frames[-1][1]
 
 
 def _is_engine(frame: FrameType) -> bool:

@@ -83,7 +83,7 @@ class EdgeOutput:
         self._split = None if hash_emit is None or is_dealt else Loop([], hash_emit)
         self._turn = 0
         self.is_dealt = is_dealt
-        self.sent = 0
+        self._sent = 0
 
     def add(self, values: list[Any]) -> None:
         """Deal values out into the buffers.
@@ -151,7 +151,7 @@ class EdgeOutput:
 
     def _send(self, index: int) -> None:
         buffer, self._buffers[index] = self._buffers[index], []
-        self.sent += len(buffer)
+        self._sent += len(buffer)
         try:
             self._outlets[index].send_batch(buffer, None)
         except BadRecordError as error:
@@ -161,6 +161,11 @@ class EdgeOutput:
         named = engine_class(error)(f"operator '{self._uid}' cannot send its records on: {error}")
         named.operator = self._uid
         return named
+
+    @property
+    def taken(self) -> int:
+        """Records put into the buffers since the start."""
+        return self._sent + sum(map(len, self._buffers))
 
     def send_event(self, event: Event) -> None:
         """Send an event into every channel. Needs no credit and never waits (rule 13)."""
@@ -248,7 +253,7 @@ class Outputs:
     @property
     def records_out(self) -> int:
         """Records given to these outputs since the start; a record that goes to several channels counts once."""
-        return self._added + sum(edge.sent for edge in self._edges if edge.is_dealt)
+        return self._added + sum(edge.taken for edge in self._edges if edge.is_dealt)
 
     def close(self) -> None:
         """Send nothing any more, also not by the timer."""

@@ -110,8 +110,8 @@ class SinkPart:
         assert self.writer is not None, self.uid
         with naming(self.uid, "prepare()"):
             data = await self.writer.prepare(barrier.checkpoint)
-        if data is not None:
             data = checked_json(data, f"the committable of sink '{self.uid}'")
+        if data is not None:
             self.uncommitted.append({"checkpoint": barrier.checkpoint, "data": data})
         state = SubtaskState(committables=tuple(self.uncommitted))
 

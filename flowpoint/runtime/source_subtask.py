@@ -30,6 +30,8 @@ from flowpoint.runtime.subtask import Subtask, SubtaskParts
 
 IDLE_SECONDS: Final = 0.01
 OPEN_READERS_MAX: Final = 128
+SLICES_PER_READ: Final = 8
+"""A barrier waits for what one read has returned: no longer than these slices take."""
 
 
 @dataclass(slots=True)
@@ -76,8 +78,8 @@ class SourcePart:
         """Ask one reader where it stands, if it has moved since it was opened."""
         if split.reader is not None and split.has_read:
             with naming(self.uid, f"position() of split '{split.split.id}'"):
-                position = split.reader.position()
-            split.position = checked_json(position, f"the position of split '{split.split.id}' of source '{self.uid}'")
+                what = f"the position of split '{split.split.id}' of source '{self.uid}'"
+                split.position = checked_json(split.reader.position(), what)
 
     async def put_away(self, split: SplitState) -> None:
         """Note where a split stands and close its reader."""
@@ -191,8 +193,7 @@ class SourceSubtask(Subtask):
         if not self._open:
             self._open.append(self._unopened.popleft())
         split = self._open[0]
-        # No more than one slice, so that a barrier waits for no more than that.
-        step = self._part.read(split, min(self._slice, self._batch_size))
+        step = self._part.read(split, min(self._slice * SLICES_PER_READ, self._batch_size))
         self._reading = asyncio.create_task(step, name=f"read {self._part.uid} {split.split.id}")
         self._reading.add_done_callback(lambda _: self.wakeup.set())
 

@@ -322,7 +322,8 @@ class Reception:
         self._exchange = None
 
     def close(self) -> None:
-        """The worker ends: nobody will take the links that still wait."""
+        """There will be no other attempt: close what waits for one."""
+        self._exchange = None
         for link in self._early:
             link.close()
         self._early.clear()

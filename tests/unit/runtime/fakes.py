@@ -59,9 +59,11 @@ class FakeOutlet:
         self._accept = accept
         self.on_writable = None
         self.sent = []
+        self.asked = 0
 
     @property
     def writable(self):
+        self.asked += 1
         return self._writable
 
     @writable.setter

@@ -317,7 +317,7 @@ def located(operators, values, emit=None):
             [0],
             UserCodeError,
             "counts",
-            ["'counts'", "key function 'key_by(counts)'", "record 0", "ZeroDivisionError"],
+            ["'counts'", "key_by(counts)", "record 0", "ZeroDivisionError"],
         ),
         (count_with_key(lambda v: [v]), [1], BadRecordError, "counts", ["'counts'", "record 1", "not hashable"]),
         (count_with_key(lambda v: (1, {})), [1], BadRecordError, "counts", ["not hashable", "tuple of such"]),
@@ -336,10 +336,10 @@ def test_an_error_names_operator_and_record_and_has_the_right_class(operators, v
 @pytest.mark.parametrize(
     ("key", "kind", "words"),
     [
-        (one_over, UserCodeError, ["'next'", "key function 'key_by(next)'", "record 0", "ZeroDivisionError"]),
-        (lambda v: [v], BadRecordError, ["'next' (key_by)", "record 0", "not hashable"]),
-        (lambda _: float("nan"), BadRecordError, ["'next' (key_by)", "NaN"]),
-        (lambda _: Weird(), BadRecordError, ["'next' (key_by)", "Weird"]),
+        (one_over, UserCodeError, ["'next'", "key_by(next)", "record 0", "ZeroDivisionError"]),
+        (lambda v: [v], BadRecordError, ["'next': key_by(next)", "record 0", "not hashable"]),
+        (lambda _: float("nan"), BadRecordError, ["'next': key_by(next)", "NaN"]),
+        (lambda _: Weird(), BadRecordError, ["'next': key_by(next)", "Weird"]),
     ],
 )
 def test_an_error_while_dealing_out_names_the_operator_that_wants_the_key(key, kind, words):

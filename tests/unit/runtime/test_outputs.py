@@ -144,7 +144,7 @@ async def test_who_changes_a_record_changes_it_for_nobody_else(kind):
 
 async def test_records_that_cannot_change_are_not_copied():
     out, outlets = edge("broadcast", 2)
-    text = "".join(["long", " text"])
+    text = str(10**20)
     sender = outputs(out)
 
     sender.add([text])
@@ -216,7 +216,7 @@ async def test_the_timer_leaves_what_has_no_credit_and_sends_it_when_there_is_cr
     sender.add([1, 2])
     await pass_time()
     assert (slow.sent, fast.sent) == ([], [[2]])
-    assert asyncio.get_running_loop()._scheduled == [] or all(h.cancelled() for h in sender_timers())
+    assert slow.asked == 1
 
     slow.writable = True
     assert slow.sent == []
@@ -224,11 +224,6 @@ async def test_the_timer_leaves_what_has_no_credit_and_sends_it_when_there_is_cr
     assert slow.sent == [[1]]
     assert woken.times == 1
     sender.close()
-
-
-def sender_timers():
-    """Timers of outputs that are still planned on this loop."""
-    return [h for h in asyncio.get_running_loop()._scheduled if "_on_timeout" in repr(h)]
 
 
 async def test_no_credit_loses_and_reorders_nothing():
@@ -286,7 +281,7 @@ async def test_records_count_once_however_many_channels_they_go_to():
     sender.close()
 
 
-async def test_records_that_the_chain_deals_out_itself_count_when_they_are_sent():
+async def test_records_that_the_chain_deals_out_itself_count_too():
     routes = Routes(2, 128)
     emit = HashEmit("next", str, "", routes.targets, routes.miss, [[], []])
     outlets = [FakeOutlet(), FakeOutlet()]
@@ -294,9 +289,10 @@ async def test_records_that_the_chain_deals_out_itself_count_when_they_are_sent(
     sender = outputs(out)
 
     sender.add(Loop([plain("map", str)], emit).run([1, 2, 3]))
+    buffered = sender.records_out
     sender.send_event(END_OF_INPUT)
 
-    assert sender.records_out == 3
+    assert buffered == sender.records_out == 3
     assert sorted(record for outlet in outlets for record in outlet.records[:-1]) == ["1", "2", "3"]
     sender.close()
 
@@ -343,9 +339,9 @@ async def test_a_record_that_cannot_be_copied_for_a_second_channel_names_the_ope
 @pytest.mark.parametrize(
     ("key", "kind", "words"),
     [
-        (lambda v: 1 / v, UserCodeError, "key function 'key_by\\(next\\)' failed on record 0: ZeroDivisionError"),
-        (lambda v: [v], BadRecordError, "operator 'next' .* on record 0: the key is not hashable"),
-        (lambda v: float("nan"), BadRecordError, "operator 'next' .* on record 0: cannot use NaN"),
+        (lambda v: 1 / v, UserCodeError, "key_by\\(next\\) failed on record 0: ZeroDivisionError"),
+        (lambda v: [v], BadRecordError, "operator 'next': .* on record 0: the key is not hashable"),
+        (lambda v: float("nan"), BadRecordError, "operator 'next': .* on record 0: cannot use NaN"),
     ],
 )
 async def test_a_bad_key_is_explained_as_in_a_chain(key, kind, words):
