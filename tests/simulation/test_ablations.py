@@ -12,9 +12,12 @@ SEEDS_INTACT = 2
 
 
 def first_failure(ablation: Ablation, checked: bool):
-    return next((one for one in (simulate(seed, ablation.scenario(checked)) for seed in range(SEEDS_MAX)) if not one.ok), None)
+    return next(
+        (one for one in (simulate(seed, ablation.scenario(checked)) for seed in range(SEEDS_MAX)) if not one.ok), None
+    )
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("ablation", ABLATIONS, ids=lambda ablation: ablation.name)
 @pytest.mark.parametrize("checked", [True, False], ids=["with checkers", "by the output alone"])
 def test_a_missing_safeguard_is_found_within_200_seeds(ablation, checked, monkeypatch):

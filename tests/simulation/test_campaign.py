@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+
+import pytest
 
 from flowpoint.sim.report import Campaign, Outcome
 from flowpoint.sim.run import simulate
@@ -43,9 +46,11 @@ REACHED = (
 
 
 def run_seeds(seeds: range) -> list[Outcome]:
+    gc.freeze()
     return [simulate(seed, JobScenario) for seed in seeds]
 
 
+@pytest.mark.timeout(600)
 def test_100_seeds_are_clean_and_reach_every_kind_of_trouble():
     campaign = Campaign()
 
@@ -59,6 +64,7 @@ def test_100_seeds_are_clean_and_reach_every_kind_of_trouble():
     assert [mark for mark in REACHED if mark not in reached] == []
 
 
+@pytest.mark.timeout(300)
 def test_a_seed_is_the_same_run_in_any_order_and_in_interpreters_with_other_hash_seeds():
     def digests(hash_seed: str) -> str:
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
