@@ -30,7 +30,7 @@ from flowpoint.launch.control import Data, Event, EventKind, RunOptions, RunView
 from flowpoint.launch.home import Home, ProcessId, RunRecord
 from flowpoint.launch.job_log import JobLog
 from flowpoint.launch.jobfile import build_job, load_source
-from flowpoint.launch.worker_main import worker_arguments
+from flowpoint.launch.worker_arguments import worker_arguments
 from flowpoint.model.settings import Settings
 from flowpoint.plan.compile import CompiledJob, compile_graph
 from flowpoint.protocol.job_table import JobState
