@@ -431,6 +431,8 @@ class Coordinator:
                 self._on_committed(SubtaskId(*message.subtask), message.checkpoint, running)
             case messages.Failure():
                 self._on_failure(message, running)
+            case messages.Warn():
+                self._warn(message.text)
             case messages.Stats():
                 self.statistics.add(worker, message, self._now())
             case _:
