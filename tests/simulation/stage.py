@@ -44,12 +44,12 @@ job = Job("simulated")
 SINK = f'FileSink("{OUTPUT}", format="jsonl"), uid="out"'
 
 
-def settings(parallelism: int = 1, **checkpoint: Any) -> Settings:
+def settings(parallelism: int = 1, *, workers: int = 0, **checkpoint: Any) -> Settings:
     """Settings with a checkpoint each 50 ms, unless told otherwise."""
     chosen = {"interval": 0.05, "timeout": 5.0, "retained": 3, "storage": f"file://{STORAGE}", **checkpoint}
     return Settings(
         parallelism=parallelism,
-        workers=parallelism,
+        workers=workers or parallelism,
         batch_size=16,
         checkpoint=CheckpointSettings(**chosen),
         state=StateSettings(backend="heap"),

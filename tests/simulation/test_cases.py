@@ -267,6 +267,32 @@ class Entries(KeyedProcessFunction):
     assert stage.output() == Counter({("deleted", False): 1, ("kept", True, True, None): 1})
 
 
+def test_rule21_each_subtask_has_its_own_copy_of_a_users_function():
+    job = """
+class Remembers(KeyedProcessFunction):
+    def __init__(self):
+        self.keys = []
+
+    def process(self, n, ctx):
+        if ctx.key not in self.keys:
+            self.keys.append(ctx.key)
+        yield (ctx.key, sorted(self.keys))
+"""
+    stream = (
+        f'{numbers(401, rate=2000)}.key_by(lambda n: n % 8).process(Remembers(), uid="remembers").map(see, uid="see")'
+    )
+    stage = Stage(f"{job}\n{stream}.map(lambda row: (row[0],)).sink(SINK)", settings(2, workers=1))
+
+    async def script():
+        await stage.finish(stage.start())
+
+    stage.play(script())
+
+    longest = {tuple(keys) for key, keys in witness.seen[-8:]}
+    assert len(longest) == 2
+    assert sorted(key for keys in longest for key in keys) == list(range(8))
+
+
 # ---------------------------------------------------------------------- stopping and ending
 
 
