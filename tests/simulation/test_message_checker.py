@@ -139,8 +139,8 @@ def break_complete_before_its_entry(c):
 
 
 def break_complete_before_its_entry_is_durable(c):
-    c.checkpoint(2, 1, 1)
-    c.commit(3, 1, 2, sync_dir=False)
+    c.manifest(2, 1)
+    c.commit(2, 1, 2, sync_dir=False)
     c.says("coordinator", messages.Complete(1, 2))
 
 
@@ -173,8 +173,9 @@ def test_a_word_too_early_ends_the_run(company, breach, complaint):
 def test_an_orderly_conversation_is_fine(company):
     company.checkpoint(2, 1, 1)
     company.write("/o/part-x", b"row\n")
-    company.says("coordinator", deploy(**PART))
-    company.says("coordinator", messages.Start(1))
+    company.commit(3, 2, kind="attempt")
+    company.says("coordinator", deploy(2, **PART))
+    company.says("coordinator", messages.Start(2))
     company.says("coordinator", trigger(2))
     company.says("worker", ack(files=[FILE], committables=[{"checkpoint": 1, "data": PART}]))
     company.says("coordinator", messages.Complete(1, 1))
