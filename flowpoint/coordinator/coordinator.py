@@ -47,6 +47,7 @@ from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.storage import FolderStorage
 
 SHUT_DOWN_SECONDS = 5.0
+CANCEL_SECONDS = 0.5
 TICK_SECONDS_MAX = 1.0
 
 
@@ -724,7 +725,9 @@ class Coordinator:
                 self._feed(ev.EntryFailed(str(error), self._policy.failure(self._now(), failure)))
 
     async def _end_workers(self) -> None:
-        await self._workers.shut_down("the job is over", SHUT_DOWN_SECONDS)
+        # Whoever cancels does not want to wait for a function that never returns.
+        seconds = CANCEL_SECONDS if self._life.state is JobState.CANCELLED else SHUT_DOWN_SECONDS
+        await self._workers.shut_down("the job is over", seconds)
         if self._preparing is not None:
             await asyncio.wait([self._preparing])
         await self.checkpoints.wait_idle()
