@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.chaos.jobs import assert_counted, start_counting
@@ -52,6 +53,29 @@ def test_when_the_disk_of_the_checkpoints_is_full_then_the_job_says_so_and_goes_
 
     assert "the disk is full; free some space there" in warning["text"]
     assert done.code == 0, done
+    assert_counted(shell)
+
+
+@pytest.mark.skipif(not can_mount(), reason="needs the right to mount a small tmpfs in a namespace (unshare -m)")
+def test_when_the_disk_of_the_home_is_full_then_the_job_restarts_until_there_is_room_again(shell: Shell) -> None:
+    small = shell.folder / "small"
+    small.mkdir()
+    shell.prefix = ("unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size=4m none {small} && exec "$@"', "sh")
+    shell.move_home("small/home")
+    running = start_counting(shell, "heap", 2, "--set", "restart.delay=200ms", "--set", "restart.delay_max=200ms")
+    running.wait_for("checkpoint_completed", 2)
+    worker, *_ = psutil.Process(running.pid).children()
+
+    ballast = fill(Path(f"/proc/{running.pid}/root{small}"))
+    worker.kill()
+    running.wait_for("restarting", 3)
+    ballast.unlink()
+    running.wait_for("running", 2)
+    done = running.wait()
+
+    assert done.code == 0, done
+    told = [event["text"] for event in running.events("restarting")]
+    assert any("No space left" in text or "the disk is full" in text for text in told), told
     assert_counted(shell)
 
 
