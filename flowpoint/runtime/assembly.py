@@ -26,14 +26,14 @@ from flowpoint.runtime.contracts import ConnectorContext, HostClock, OperatorDef
 from flowpoint.runtime.inputs import InputGate
 from flowpoint.runtime.operators.keyed_process import KeyedProcess
 from flowpoint.runtime.outputs import EdgeOutput, Outputs, Routes
-from flowpoint.runtime.parts import KeyedPart, Part, SinkPart, WriteState
+from flowpoint.runtime.parts import KeyedPart, Part, SaveFiles, SinkPart, WriteSavepoint, WriteState
 from flowpoint.runtime.pipeline import Pipeline
 from flowpoint.runtime.source_subtask import SourcePart, SourceSubtask, SplitState
 from flowpoint.runtime.subtask import Counters, ProcessingSubtask, Report, Subtask, SubtaskParts
 from flowpoint.snapshot import names
 from flowpoint.snapshot.reader import load
-from flowpoint.snapshot.storage import Storage
-from flowpoint.snapshot.writer import BASE, DELTA, write_state
+from flowpoint.snapshot.storage import FolderStorage, Storage
+from flowpoint.snapshot.writer import BASE, DELTA, save_file, write_state
 from flowpoint.state.backend import Backend, Frozen
 from flowpoint.state.kinds import KeyCell, bind
 from flowpoint.state.open import open_backend
@@ -203,7 +203,8 @@ class Assembly:
     async def _sink(
         self, spec: OperatorSpec, definition: OperatorDef, subtask: SubtaskId, counters: Counters
     ) -> SinkPart:
-        part = SinkPart(spec.uid, definition.function, self._context(spec, subtask.index, counters))
+        context = self._context(spec, subtask.index, counters)
+        part = SinkPart(spec.uid, definition.function, context, self._file_saver(subtask))
         for state in self._restored(spec.uid, subtask.index):
             part.uncommitted.extend(state.committables)
         part.uncommitted.sort(key=lambda committable: committable["checkpoint"])
@@ -231,9 +232,10 @@ class Assembly:
             backend=backend,
             groups=groups,
             write_state=self._writer_for(subtask, groups),
+            write_savepoint=self._savepoint_writer(subtask, groups),
             incremental=self._settings.checkpoint.incremental,
             files=states[0].files if is_same else (),
-            must_be_full=bool(states) and not is_same,
+            must_be_full=bool(states) and (self._deploy.full or not is_same),
         )
 
     def _refuse_unclaimed(self, uid: str, backend: Backend) -> None:
@@ -253,6 +255,27 @@ class Assembly:
             return await write_state(self._around.storage, frozen, name, groups=groups, on_full=self._around.log)
 
         return write
+
+    def _savepoint_writer(self, subtask: SubtaskId, groups: tuple[int, int]) -> WriteSavepoint:
+        async def write(uid: str, frozen: Frozen, folder: str) -> list[StateFile]:
+            name = names.savepoint_state(uid, subtask.index, self._deploy.lineage, self._deploy.attempt)
+            return await write_state(self._storage_at(folder), frozen, name, groups=groups)
+
+        return write
+
+    def _file_saver(self, subtask: SubtaskId) -> SaveFiles:
+        async def save(uid: str, files: list[str], folder: str) -> list[StateFile]:
+            stem = names.savepoint_output(uid, subtask.index, self._deploy.lineage, self._deploy.attempt)
+            saved = []
+            for path in files:
+                self._sequence += 1
+                saved.append(await save_file(self._storage_at(folder), path, f"{stem}.{self._sequence}"))
+            return saved
+
+        return save
+
+    def _storage_at(self, folder: str) -> Storage:
+        return FolderStorage(self._around.host.disk, self._around.host.new_id, folder)
 
     def _keyed_operator(
         self, spec: OperatorSpec, definition: OperatorDef, backend: Backend

@@ -64,6 +64,15 @@ class SubtaskParts:
     counters: Counters = field(default_factory=Counters)
 
 
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """What was frozen and has to be written, by uid: for a checkpoint, a savepoint or both. No barrier: a spill."""
+
+    barrier: Barrier | None
+    captured: list[tuple[str, Captured]]
+    saved: list[tuple[str, Captured]] = field(default_factory=list)
+
+
 class Subtask:
     """What sources and processing subtasks share."""
 
@@ -82,7 +91,7 @@ class Subtask:
         self._slice_max = built.slice_max
         self._sink = next((part for part in built.parts if isinstance(part, SinkPart)), None)
         self._keyed = [part for part in built.parts if isinstance(part, KeyedPart)]
-        self._snapshots: asyncio.Queue[tuple[Barrier | None, list[tuple[str, Captured]]]] = asyncio.Queue()
+        self._snapshots: asyncio.Queue[_Snapshot] = asyncio.Queue()
         self._commits: asyncio.Queue[int] = asyncio.Queue()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
@@ -164,7 +173,7 @@ class Subtask:
         """Write changed state early where it has outgrown its memory, and go on with merging what is durable."""
         for part in self._keyed:
             if part.backend.needs_spill():
-                self._snapshots.put_nowait((None, [(part.uid, part.freeze())]))
+                self._snapshots.put_nowait(_Snapshot(None, [(part.uid, part.freeze())]))
             part.backend.merge_some()
 
     async def wait_writable(self) -> None:
@@ -229,18 +238,22 @@ class Subtask:
 
     async def snapshot(self, barrier: Barrier) -> None:
         """Freeze every part, pass the barrier on, and leave the writing to run beside the stream."""
-        captured = [(part.uid, await part.capture(barrier)) for part in self._parts]
+        captured, saved = [], []
+        if barrier.kind == "checkpoint":
+            captured = [(part.uid, await part.capture(barrier)) for part in self._parts]
+        if barrier.savepoint:
+            saved = [(part.uid, await part.capture_savepoint(barrier)) for part in self._parts]
         self._outputs.send_event(barrier)
-        self._snapshots.put_nowait((barrier, captured))
+        self._snapshots.put_nowait(_Snapshot(barrier, captured, saved))
 
     async def _write_snapshots(self) -> None:
         """Make captured snapshots durable, in order, and acknowledge them."""
         while True:
-            barrier, captured = await self._snapshots.get()
-            operators: dict[str, Any] = {}
+            snapshot = await self._snapshots.get()
+            barrier = snapshot.barrier
             try:
-                for uid, write in captured:
-                    operators[uid] = (await write()).to_data()
+                operators = {uid: (await write()).to_data() for uid, write in snapshot.captured}
+                saved = {uid: (await write()).to_data() for uid, write in snapshot.saved}
             except (FlowPointError, OSError) as error:
                 # The state is kept in memory and goes into the next snapshot; this one has failed.
                 self._log(f"subtask {self.id}: snapshot not written: {error}")
@@ -249,7 +262,7 @@ class Subtask:
                 continue
             if barrier is not None:
                 stats = {"alignment_ms": self.counters.alignment_ms}
-                ack = messages.Ack(self.attempt, barrier.checkpoint, list(self.id), operators, stats)
+                ack = messages.Ack(self.attempt, barrier.checkpoint, list(self.id), operators, stats, saved)
                 self._report(ack)
 
     def _decline(self, checkpoint: int, reason: str) -> None:
