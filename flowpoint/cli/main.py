@@ -26,7 +26,9 @@ COMMANDS = {
     "workers": "workers",
     "checkpoints": "checkpoints",
     "checkpoint": "checkpoint",
+    "savepoint": "savepoint",
     "stop": "stop",
+    "rescale": "rescale",
     "cancel": "cancel",
     "logs": "logs",
 }

@@ -4,6 +4,7 @@ Nothing is stored about "the newest good checkpoint": it is derived each time. `
 to be examined next, the caller examines it (manifest, sizes, checksums) and asks again, until it gets a decision:
 
     newest commit of the lineage is "finished"     AlreadyFinished
+    newest commit says that output is handed on    Refuse: whoever starts from the savepoint goes on
     no checkpoint in the lineage                   StartEmpty
     the newest checkpoint is good                  Restore
     it is damaged                                  its ancestors in turn, but only where that loses or doubles nothing:
@@ -101,6 +102,8 @@ def choose(
         return StartEmpty("")
     lineage = log[-1].lineage
     own = [entry for entry in log if entry.lineage == lineage]
+    if log[-1].kind == CommitKind.STOPPED and log[-1].extra.get("savepoint"):
+        return _refuse_handed_on(log[-1])
     finished = next((entry for entry in own if entry.kind == CommitKind.FINISHED), None)
     if finished:
         return AlreadyFinished(finished)
@@ -123,7 +126,8 @@ def next_checkpoint_id(commits: Sequence[CommitEntry], *, given_out: int = 0) ->
     `given_out` is the highest id that this coordinator has used, since failed checkpoints are not in the log. Ids of
     checkpoints that failed under an earlier coordinator may come again; their folders differ by the attempt.
     """
-    return max(given_out, *(entry.checkpoint for entry in commits), 0) + 1
+    ids = (max(entry.checkpoint, int(entry.extra.get("id", 0))) for entry in commits)
+    return max(given_out, *ids, 0) + 1
 
 
 def _chain(own: Sequence[CommitEntry]) -> list[CommitEntry]:
@@ -142,6 +146,13 @@ def _chain(own: Sequence[CommitEntry]) -> list[CommitEntry]:
 
 def _damage(chain: Sequence[CommitEntry], health: Mapping[str, str | None]) -> str:
     return "; ".join(f"{entry.directory}: {health[entry.directory]}" for entry in chain if entry.directory in health)
+
+
+def _refuse_handed_on(entry: CommitEntry) -> Refuse:
+    return Refuse(
+        f"cannot continue: the job was stopped with the savepoint {entry.extra['savepoint']}, which hands its output on; "
+        "continue from it with --from, or start over with --fresh"
+    )
 
 
 def _refuse_older(chain: Sequence[CommitEntry], health: Mapping[str, str | None]) -> Refuse:

@@ -104,7 +104,7 @@ async def verify(storage: Storage, manifest: Manifest, *, deep: bool) -> list[Da
     """What is wrong with the files that a manifest names: existence and size, and checksums if `deep`."""
     damages: list[Damage] = []
     for file in manifest.files():
-        problem = await (_check_bytes(storage, file) if deep else _check_size(storage, file))
+        problem = await (check_file(storage, file) if deep else _check_size(storage, file))
         if problem:
             damages.append(Damage(file.path, problem))
     return damages
@@ -223,7 +223,7 @@ async def _check_size(storage: Storage, file: StateFile) -> str:
     return f"{'longer' if len(tail) > file.bytes - offset else 'shorter'} than the {file.bytes} bytes it must have"
 
 
-async def _check_bytes(storage: Storage, file: StateFile) -> str:
+async def check_file(storage: Storage, file: StateFile) -> str:
     """What is wrong with a file's bytes, or ""."""
     digest = xxh3_64()
     seen = 0

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flowpoint.errors import NotFoundError, SnapshotError
-from flowpoint.host.base import Disk
+from flowpoint.host.base import Disk, Host
 from flowpoint.model.manifest import Manifest
 from flowpoint.snapshot import names
+from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.manifests import read_manifest, write_manifest
 from flowpoint.snapshot.storage import FolderStorage
 
@@ -87,5 +88,42 @@ async def discard_savepoint(disk: Disk, new_id: Callable[[], str], folder: str, 
     doomed = [name for name in left if tag in name]
     if doomed:
         await storage.delete(*doomed)
-    if not await storage.list("") and not [name for name in await storage.list("", unfinished=True) if name[-1] != "/"]:
-        await disk.remove_tree(folder)
+    await _remove_if_empty(disk, storage)
+
+
+async def remove_claimed(host: Host, path: str) -> None:
+    """Remove a snapshot that a job has claimed and has no more use for: manifest first, then what only it needs.
+
+    The checkpoint of another job stays when it is the newest that its log tells of: a log never names what is gone.
+
+    Raises:
+        SnapshotError: its manifest, or one beside it, is damaged.
+        StorageError: something could not be removed.
+    """
+    try:
+        found = await find_snapshot(host.disk, host.new_id, path)
+    except NotFoundError:
+        return
+    files = {file.path for file in found.manifest.files()}
+    if found.manifest.kind == SAVEPOINT:
+        await found.storage.delete(names.MANIFEST)
+        await found.storage.delete(*files)
+        await _remove_if_empty(host.disk, found.storage)
+        return
+    entries = await CommitLog(found.storage, "", host).entries()
+    if entries and entries[-1].directory == found.directory:
+        return
+    numbers = [entry.number for entry in entries if entry.kind == "checkpoint" and entry.directory == found.directory]
+    for directory in {entry.directory for entry in entries} - {found.directory, ""}:
+        files -= {file.path for file in (await read_manifest(found.storage, directory)).files()}
+    if numbers:
+        await found.storage.delete(*map(names.commit_entry, numbers))
+    await found.storage.delete(names.manifest_of(found.directory))
+    await found.storage.delete(*files, f"{found.directory}/")
+
+
+async def _remove_if_empty(disk: Disk, storage: FolderStorage) -> None:
+    """Remove the folder itself, unless a person has put something else into it."""
+    unfinished = [name for name in await storage.list("", unfinished=True) if not name.endswith("/")]
+    if not unfinished and not await storage.list(""):
+        await disk.remove_tree(storage.root)
