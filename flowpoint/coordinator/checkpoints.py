@@ -53,7 +53,10 @@ class Lineage:
 
 @dataclass(slots=True)
 class CheckpointRecord:
-    """A checkpoint as `flowpoint checkpoints` shows it. `started` is epoch ms."""
+    """A checkpoint as `flowpoint checkpoints` shows it. `started` is epoch ms.
+
+    `savepoint` is the folder of the savepoint that is written at its barrier, `savepoint_bytes` its size once it exists.
+    """
 
     id: int
     attempt: int
@@ -67,10 +70,10 @@ class CheckpointRecord:
     alignment_ms: int = 0
     reason: str = ""
     savepoint: str = ""
-    savepoint_bytes: int = 0
+    savepoint_bytes: int | None = None
 
     def to_data(self) -> dict[str, Any]:
-        """With the keys of `checkpoints --json`. `savepoint` is the folder of the one taken with it, if any."""
+        """With the keys of `checkpoints --json`. """
         names_ = ("id", "attempt", "kind", "state", "started", "duration_ms", "bytes", "parent", "path", "reason")
         return {name: getattr(self, name) for name in names_}
 

@@ -20,7 +20,14 @@ from typing import Any
 from flowpoint.coordinator.job import JobToRun
 from flowpoint.coordinator.origin import Origin, facts, has_checkpoint, origin_of, rescaled_to
 from flowpoint.coordinator.takeover import Takeover
-from flowpoint.errors import IncompatibleStateError, JobError, SnapshotError, UserCodeError
+from flowpoint.errors import (
+    FINAL_ERRORS,
+    IncompatibleStateError,
+    JobError,
+    NotFoundError,
+    SnapshotError,
+    UserCodeError,
+)
 from flowpoint.host.base import Host
 from flowpoint.model.commits import CommitEntry
 from flowpoint.model.manifest import Manifest
@@ -35,6 +42,7 @@ from flowpoint.protocol.recovery import (
     StartEmpty,
     choose,
     next_checkpoint_id,
+    standing,
 )
 from flowpoint.runtime.contracts import ConnectorContext, HostClock, Sink
 from flowpoint.snapshot import names
@@ -100,7 +108,7 @@ class Preparation:
             StorageError, OutcomeUnknown: trying again may help.
             Fenced: a newer coordinator is at work.
         """
-        entries = await self._log.entries()
+        entries = standing(await self._log.entries())
         if self._lineage is None or entries[-1].kind != CommitKind.ATTEMPT:
             done = await self._settle_lineage(entries)
             if done is not None:
@@ -108,6 +116,18 @@ class Preparation:
         assert self._lineage is not None
         rescaled = self.job.rescaled or rescaled_to(entries)
         begun = await self._log.begin_attempt(self._lineage, extra=facts(self._origin, rescaled))
+        is_new = not any(entry.lineage == self._lineage for entry in entries)
+        try:
+            return await self._prepare(begun)
+        except FINAL_ERRORS:
+            if is_new and len(entries) > 0:
+                # A start that is refused must not change what the next `run` continues.
+                await self._log.append(CommitKind.ABANDONED, begun.attempt)
+            raise
+
+    async def _prepare(self, begun: CommitEntry) -> PreparedAttempt:
+        """What is left to do once the attempt has begun in the log."""
+        assert self._lineage is not None
         entries = await self._log.entries()
         await self._withdraw_handover(entries)
         if self._origin is not None and not has_checkpoint(entries, self._lineage):
@@ -170,6 +190,13 @@ class Preparation:
 
     async def _take_over(self, origin: Origin, begun: CommitEntry) -> None:
         """Make the snapshot that the lineage starts from its first checkpoint."""
+        try:
+            await self._make_own(origin, begun)
+        except (SnapshotError, NotFoundError) as error:
+            # Trying again would find the same: another snapshot must be named.
+            raise IncompatibleStateError(str(error)) from error
+
+    async def _make_own(self, origin: Origin, begun: CommitEntry) -> None:
         found = await find_snapshot(self._host.disk, self._host.new_id, origin.path)
         contexts = {
             uid: (sink, self._sink_context(uid, begun.lineage, begun.attempt, origin.checkpoint))

@@ -109,7 +109,7 @@ class RunningJob:
         record = await self._coordinator.request_stop(0, to)
         if not to:
             return record.to_data() | {"path": f"{self._job.storage}/{record.path}"}
-        if not record.savepoint_bytes or not record.savepoint.startswith(f"{to.rstrip('/')}/"):
+        if record.savepoint_bytes is None or not record.savepoint.startswith(f"{to.rstrip('/')}/"):
             raise CheckpointFailed(
                 "the job has ended without this savepoint: it was stopped by somebody else, or had read all its input; "
                 "its retained checkpoints can be continued from"

@@ -37,6 +37,7 @@ class CommitKind(StrEnum):
     SAVEPOINT = "savepoint"  # a savepoint is complete; sinks do not commit, failover never uses it
     STOPPED = "stopped"  # a graceful stop came about
     FINISHED = "finished"  # the job has read all its input and committed all its output
+    ABANDONED = "abandoned"  # the lineage was refused before it had begun; the one before it goes on being the job's
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ def choose(
         >>> choose([], {}, can_take_back=False)
         StartEmpty(lineage='')
     """
-    log = sorted(commits, key=lambda entry: entry.number)
+    log = standing(commits)
     if not log:
         return StartEmpty("")
     lineage = log[-1].lineage
@@ -118,6 +119,12 @@ def choose(
         if health[entry.directory] is None:
             return Restore(entry, tuple(chain[:position]))
     return _refuse_all(chain, health)
+
+
+def standing(commits: Sequence[CommitEntry]) -> list[CommitEntry]:
+    """The log without lineages that were abandoned before they had begun, oldest entry first."""
+    abandoned = {entry.lineage for entry in commits if entry.kind == CommitKind.ABANDONED}
+    return sorted((entry for entry in commits if entry.lineage not in abandoned), key=lambda entry: entry.number)
 
 
 def next_checkpoint_id(commits: Sequence[CommitEntry], *, given_out: int = 0) -> int:
