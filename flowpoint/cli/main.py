@@ -31,6 +31,10 @@ COMMANDS = {
     "rescale": "rescale",
     "cancel": "cancel",
     "logs": "logs",
+    "inspect": "inspect",
+    "verify": "verify",
+    "edit": "edit",
+    "dispose": "dispose",
 }
 """Command -> its module in this room, which has it as `command`. In the order that a newcomer needs them."""
 

@@ -18,6 +18,7 @@ job_argument = click.argument("job")
 to_option = click.option(
     "--to", metavar="DIR", help="Make the savepoint in this folder.", callback=lambda _, __, value: _absolute(value)
 )
+snapshot_argument = click.argument("snapshot")
 
 
 def _absolute(path: str | None) -> str | None:

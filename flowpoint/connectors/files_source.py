@@ -90,7 +90,7 @@ class FileSource:
     def _files(self) -> list[str]:
         found: set[str] = set()
         for pattern in self._paths:
-            matches = [path for path in self._matching(pattern) if os.path.isfile(path)]
+            matches = [path for path in self._matching(pattern) if not os.path.isdir(path)]
             if not matches:
                 raise PlanError(
                     f"FileSource: no file matches {pattern!r} (working directory {self._folder});"
@@ -107,10 +107,14 @@ class FileSource:
         if os.path.isdir(path):
             return (os.path.join(path, name) for name in os.listdir(path) if not name.startswith("."))
         # A file of exactly that name wins, so that "a[1].txt" needs no escaping.
-        return [path] if os.path.exists(path) else glob(path, recursive=True)
+        return [path] if os.path.lexists(path) else glob(path, recursive=True)
 
 
 def _refuse_unreadable(path: str) -> None:
+    if not os.path.exists(path):
+        raise PlanError(f"FileSource: {path} cannot be read: it is a link to nowhere; mend it or leave it out")
+    if not os.path.isfile(path):
+        raise PlanError(f"FileSource: {path} cannot be read: it is not a regular file; leave it out")
     if not os.access(path, os.R_OK):
         raise PlanError(f"FileSource: {path} cannot be read: permission denied; make it readable or leave it out")
     if path.endswith((".zst", ".zip", ".7z")):

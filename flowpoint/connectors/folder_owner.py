@@ -12,6 +12,7 @@ Invariant: of two lineages that claim one folder at the same moment one is refus
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Any, Final
 
@@ -22,9 +23,23 @@ from flowpoint.runtime.contracts import ConnectorContext
 
 OWNER_FILE: Final = ".flowpoint-owner"
 
+_UNUSABLE: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR)
+"""What is wrong with the folder itself. Trying again would meet it again."""
+
 
 async def claim_folder(folder: str, ctx: ConnectorContext) -> None:
     """Makes the folder this lineage's own, or raises ForeignOutputError."""
+    try:
+        await _claim(folder, ctx)
+    except OSError as error:
+        if error.errno not in _UNUSABLE:
+            raise
+        raise ForeignOutputError(
+            f"sink {ctx.uid!r} cannot write to {folder}: {error.strerror}; name a folder that you can write to"
+        ) from error
+
+
+async def _claim(folder: str, ctx: ConnectorContext) -> None:
     disk = ctx.disk
     path = os.path.join(folder, OWNER_FILE)
     stat = await disk.stat(folder)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from flowpoint import errors
 from flowpoint.coordinator.checkpoints import CheckpointEnd, CheckpointRecord, Checkpoints, Lineage, Published
 from flowpoint.coordinator.job import JobToRun, widest
 from flowpoint.coordinator.prepare import JobIsDone, Preparation, PreparedAttempt
@@ -809,6 +810,9 @@ class Coordinator:
         if self._restart_timer is not None:
             self._restart_timer.cancel()
         failure = self._last_failure if state is JobState.FAILED else None
+        if failure is not None:
+            # What is wrong with the job file itself may show only now, when its source looks for its files.
+            exit_code = getattr(getattr(errors, failure.kind, None), "exit_code", exit_code)
         self._outcome = Outcome(state, exit_code, reason, failure)
         self._settle_stop(CheckpointFailed(f"the job ended: {reason}"))
         self._settle_rescale(CheckpointFailed(f"the job was not rescaled, it ended: {reason}"))

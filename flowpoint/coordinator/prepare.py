@@ -109,10 +109,9 @@ class Preparation:
             Fenced: a newer coordinator is at work.
         """
         entries = standing(await self._log.entries())
-        if self._lineage is None or entries[-1].kind != CommitKind.ATTEMPT:
-            done = await self._settle_lineage(entries)
-            if done is not None:
-                return done
+        done = await self._settle_lineage(entries)
+        if done is not None:
+            return done
         assert self._lineage is not None
         rescaled = self.job.rescaled or rescaled_to(entries)
         begun = await self._log.begin_attempt(self._lineage, extra=facts(self._origin, rescaled))
@@ -133,6 +132,16 @@ class Preparation:
         if self._origin is not None and not has_checkpoint(entries, self._lineage):
             await self._take_over(self._origin, begun)
         restored, directory, skipped = await self._choose(await self._log.entries())
+        if restored is not None and skipped:
+            # Before anything is taken back: from here on the skipped checkpoints never count again.
+            await self._log.append(
+                CommitKind.RESTORED,
+                begun.attempt,
+                checkpoint=restored.id,
+                directory=directory,
+                parent=restored.parent,
+                extra={"skipped": list(skipped)},
+            )
         restore = await self._deal_out(restored)
         prepared = PreparedAttempt(
             number=begun.attempt,
@@ -167,6 +176,9 @@ class Preparation:
         if self._lineage is None and (wishes.fresh or not entries):
             self._lineage = self._host.new_id()
             return None
+        if self._lineage is not None and (not entries or entries[-1].lineage != self._lineage):
+            return None
+        # Looked for before each attempt: the end may have been recorded by one that did not hear of it.
         match self._decide(entries, {}):
             case AlreadyFinished(entry):
                 return JobIsDone(entry)

@@ -23,7 +23,7 @@ from flowpoint.model.manifest import Manifest, OperatorState, StateFile, Subtask
 from flowpoint.runtime.contracts import ConnectorContext, Sink, SinkWithFiles
 from flowpoint.snapshot import names
 from flowpoint.snapshot.manifests import check_file, write_manifest
-from flowpoint.snapshot.savepoints import SAVEPOINT, FoundSnapshot
+from flowpoint.snapshot.savepoints import FoundSnapshot
 from flowpoint.snapshot.storage import Storage
 
 
@@ -50,14 +50,13 @@ class Takeover:
 
         That job does the same when it runs again. What cannot be done here is left to it, and said.
         """
-        if self._source.manifest.kind == SAVEPOINT:
-            return
         for uid, operator in self._source.manifest.operators.items():
             if uid not in self._sinks:
                 continue
             sink, ctx = self._sinks[uid]
             parents = replace(ctx, lineage=self._source.manifest.lineage, job=self._source.manifest.job)
-            for committable in (c for subtask in operator.subtasks for c in subtask.committables):
+            counted = [c for subtask in operator.subtasks for c in subtask.committables if not _travels(c)]
+            for committable in counted:
                 try:
                     await sink.commit(committable["data"], parents)
                 except (FlowPointError, OSError) as error:
@@ -93,12 +92,10 @@ class Takeover:
 
     async def _own_state(self, uid: str, state: SubtaskState, directory: str, taken: dict[str, str]) -> SubtaskState:
         files = [await self._own_file(file, directory, taken) for file in state.files]
-        committables: list[dict[str, Any]] = []
-        if self._source.manifest.kind == SAVEPOINT and uid in self._sinks:
-            committables = [await self._take_in(uid, committable, state) for committable in state.committables]
-        elif self._source.manifest.kind == SAVEPOINT:
-            # The job no longer has this sink: that is refused, or allowed, where state is dealt out.
-            committables = list(state.committables)
+        committables = [committable for committable in state.committables if _travels(committable)]
+        if uid in self._sinks:
+            committables = [await self._take_in(uid, committable, state) for committable in committables]
+        # Else the job no longer has this sink: that is refused, or allowed, where state is dealt out.
         return replace(state, files=tuple(files), committables=tuple(committables), exports=())
 
     async def _own_file(self, file: StateFile, directory: str, taken: dict[str, str]) -> StateFile:
@@ -125,3 +122,8 @@ class Takeover:
         paths = [self._source.local_path(path) for path in committable["files"]]
         data = await sink.take_in(committable["data"], paths, ctx)
         return {"checkpoint": committable["checkpoint"], "data": data}
+
+
+def _travels(committable: dict[str, Any]) -> bool:
+    """Whether a committable was put into a savepoint, and not into a checkpoint, which its own job commits."""
+    return "files" in committable

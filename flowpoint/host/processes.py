@@ -18,12 +18,15 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
 from flowpoint.errors import InternalError, TransientError, WorkerLost
 
 PR_SET_PDEATHSIG = 1
+
+_PACKAGE_ROOT = str(Path(__file__).parents[2])
 
 START_TIME_TOLERANCE = 1.0
 """Two readings of one process's start time differ by less: the kernel's boot time moves a little with the clock."""
@@ -92,6 +95,8 @@ async def start_process(module: str, args: Sequence[str], log_path: str | None) 
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
+            # Without the working directory, whose files might have the names of modules of Python's library.
+            "-P",
             "-m",
             module,
             *args,
@@ -99,6 +104,7 @@ async def start_process(module: str, args: Sequence[str], log_path: str | None) 
             stdout=log,
             stderr=log,
             start_new_session=True,
+            env=_environment(),
         )
     except OSError as error:
         raise WorkerLost(
@@ -108,6 +114,14 @@ async def start_process(module: str, args: Sequence[str], log_path: str | None) 
         if log is not None:
             os.close(log)
     return SystemProcess(process)
+
+
+def _environment() -> dict[str, str]:
+    """The environment of a child: ours, and FlowPoint is found where it was found here."""
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if _PACKAGE_ROOT not in paths:
+        paths.append(_PACKAGE_ROOT)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def die_with_parent(parent: int) -> None:

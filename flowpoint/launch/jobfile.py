@@ -17,6 +17,7 @@ import inspect
 import linecache
 import os
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -119,13 +120,23 @@ def _compile(source: JobSource) -> CodeType:
 def _as_main_folder(source: JobSource) -> Iterator[None]:
     """Let the job file import its neighbours, as a script can, now and later on; and mark that it is loading."""
     folder = os.path.dirname(source.path)
-    if folder not in sys.path[:1]:
-        sys.path.insert(0, folder)
+    if folder not in sys.path:
+        sys.path.insert(_after_the_library(), folder)
     token = _loading.set(True)
     try:
         yield
     finally:
         _loading.reset(token)
+
+
+def _after_the_library() -> int:
+    """The place in `sys.path` behind Python's own library and before what was installed.
+
+    A job may well be called numbers.py or queue.py; whoever imports the library's module later on must not get it.
+    """
+    stdlib = sysconfig.get_path("stdlib")
+    library = (stdlib, os.path.join(stdlib, "lib-dynload"))
+    return max((i for i, path in enumerate(sys.path) if path in library), default=-1) + 1
 
 
 def _execute(source: JobSource, code: CodeType) -> ModuleType:

@@ -24,7 +24,7 @@ import uvloop
 from flowpoint.coordinator.coordinator import Coordinator, Outcome
 from flowpoint.coordinator.job import JobToRun, Wishes
 from flowpoint.coordinator.origin import rescaled_to
-from flowpoint.errors import NotFoundError, UsageError
+from flowpoint.errors import ConfigError, NotFoundError, UsageError
 from flowpoint.host.system import SystemHost
 from flowpoint.launch.claim import Claim, claim_job
 from flowpoint.launch.config import load_settings
@@ -86,6 +86,7 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
     if options.source is not None:
         _require_snapshot(options.source)
     home = Home.from_environment()
+    _check_storage(assembled.settings.checkpoint.storage)
     host = SystemHost("coordinator", str(home.job(assembled.name).path))
     claim = claim_job(home, assembled.name, ProcessId(host.pid, host.start_time))
     outcome: Outcome | None = None
@@ -127,6 +128,20 @@ def _assemble(options: RunOptions) -> _Assembled:
         "allow_non_restored": options.allow_non_restored,
     }
     return _Assembled(options, graph, compiled, settings, shipped)
+
+
+def _check_storage(storage: str) -> None:
+    """Refuse a checkpoint folder that cannot be used before anything depends on it."""
+    folder = storage.removeprefix("file://")
+    if not folder:
+        return
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot use checkpoint.storage = {storage!r}: {error.strerror} ({error.filename}); "
+            "set it to a folder that you can write to"
+        ) from error
 
 
 class _Run:
@@ -299,7 +314,8 @@ class _Run:
         if outcome.state is JobState.FAILED and outcome.failure is not None:
             failure = outcome.failure
             data |= {"kind": failure.kind, "trace": failure.trace, "operator": failure.operator}
-        text = f"job {self._assembled.name} {outcome.state.value}: {outcome.reason}"
+        state = outcome.state.value
+        text = f"job {self._assembled.name} {state}" + (f": {outcome.reason}" if outcome.reason != state else "")
         if outcome.state is JobState.FAILED:
             text = f"job {self._assembled.name} failed: {outcome.reason}"
         self._emit(Event(_LAST[outcome.state], text, data))

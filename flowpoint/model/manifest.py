@@ -8,7 +8,7 @@ and to the savepoint's own folder for savepoints; a savepoint names nothing outs
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 MANIFEST_FORMAT = 1
@@ -27,6 +27,18 @@ class StateFile:
     entries: int = 0
     groups: tuple[int, int] = (0, 0)
     extra: dict[str, Any] = field(default_factory=dict)
+
+    def to_data(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {
+            "path": self.path,
+            "kind": self.kind,
+            "bytes": self.bytes,
+            "checksum": self.checksum,
+            "entries": self.entries,
+            "groups": list(self.groups),
+            "extra": self.extra,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +61,16 @@ class SubtaskState:
     exports: tuple[StateFile, ...] = ()
 
     def to_data(self) -> dict[str, Any]:
-        """As JSON-able data."""
-        data = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items() if value}
-        if self.groups == NO_GROUPS:
-            del data["groups"]
-        return data
+        """As JSON-able data, without what is empty. The dicts in it are shared, not copied: they are never changed."""
+        data = {
+            "files": [file.to_data() for file in self.files],
+            "groups": [] if self.groups == NO_GROUPS else list(self.groups),
+            "states": self.states,
+            "splits": list(self.splits),
+            "committables": list(self.committables),
+            "exports": [file.to_data() for file in self.exports],
+        }
+        return {key: value for key, value in data.items() if value}
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> SubtaskState:
@@ -85,6 +102,8 @@ class Manifest:
     """A whole snapshot. `parent` is the checkpoint id it was taken after (0: none). `created` is epoch ms.
 
     handed_on: the job was stopped with this savepoint: whoever starts from it goes on with the lineage's output.
+    origin: for one that was made from another snapshot by editing it: what that was ("path", "kind", "id", "attempt",
+    "checksum" of its manifest) and what was changed ("changes"). Empty for all others.
     """
 
     kind: str
@@ -98,6 +117,7 @@ class Manifest:
     operators: dict[str, OperatorState]
     finished: bool = False
     handed_on: bool = False
+    origin: dict[str, Any] = field(default_factory=dict)
     format: int = MANIFEST_FORMAT
 
     def files(self) -> list[StateFile]:

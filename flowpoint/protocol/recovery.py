@@ -15,6 +15,9 @@ Ancestors, not merely older ones: after a fall-back from 17 to 16 the sinks have
 must not be restored any more, even if it can be read again. 18 was taken after 16, so 17 is not an ancestor of it.
 (`CommitEntry.parent` is the *id* of the checkpoint that was restored or completed last before this one.)
 
+A fall-back is itself an entry ("restored"), appended before the sinks take anything back: should the attempt die right
+then, the next one starts from there too, whatever can be read by then.
+
 Savepoints are not candidates: they commit no sinks, and their output is not this lineage's (design 5a, rule 3).
 
 Not here: reading anything; dealing state out to subtasks (`assignment`).
@@ -34,6 +37,7 @@ class CommitKind(StrEnum):
 
     ATTEMPT = "attempt"  # attempt k begins: everything older is fenced
     CHECKPOINT = "checkpoint"  # a checkpoint is complete: from here on it counts, and sinks commit
+    RESTORED = "restored"  # an older checkpoint was fallen back to: what came after it never counts again
     SAVEPOINT = "savepoint"  # a savepoint is complete; sinks do not commit, failover never uses it
     STOPPED = "stopped"  # a graceful stop came about
     FINISHED = "finished"  # the job has read all its input and committed all its output
@@ -143,7 +147,8 @@ def _chain(own: Sequence[CommitEntry]) -> list[CommitEntry]:
     by_id = {entry.checkpoint: entry for entry in checkpoints}
     assert len(by_id) == len(checkpoints), f"two commits of one checkpoint id: {checkpoints}"
     chain: list[CommitEntry] = []
-    entry = checkpoints[-1] if checkpoints else None
+    heads = [entry for entry in own if entry.kind in (CommitKind.CHECKPOINT, CommitKind.RESTORED)]
+    entry = by_id.get(heads[-1].checkpoint) if heads else None
     while entry:
         chain.append(entry)
         assert entry.parent < entry.checkpoint, f"a checkpoint is newer than its parent: {entry}"

@@ -1,15 +1,18 @@
 """Builds the subtasks of one attempt in one worker: operators, state, channels, snapshot parts.
 
 The order matters: channels first (peers may already send), then state, then what sinks had prepared is committed
-(rule 7), then writers are opened. Records flow only after `Start`.
+(rule 7), then writers and functions are opened. Records flow only after `Start`.
+
+Invariant: when building fails or is cancelled, everything that it had opened is closed again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import copy
+import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from flowpoint.codec.keys import GroupCache
@@ -28,8 +31,9 @@ from flowpoint.runtime.operators.keyed_process import KeyedProcess
 from flowpoint.runtime.outputs import EdgeOutput, Outputs, Routes
 from flowpoint.runtime.parts import KeyedPart, Part, SaveFiles, SinkPart, WriteSavepoint, WriteState
 from flowpoint.runtime.pipeline import Pipeline
+from flowpoint.runtime.processing_subtask import ProcessingSubtask
 from flowpoint.runtime.source_subtask import SourcePart, SourceSubtask, SplitState
-from flowpoint.runtime.subtask import Counters, ProcessingSubtask, Report, Subtask, SubtaskParts
+from flowpoint.runtime.subtask import Counters, Report, Subtask, SubtaskParts, close_quietly
 from flowpoint.snapshot import names
 from flowpoint.snapshot.reader import load
 from flowpoint.snapshot.storage import FolderStorage, Storage
@@ -65,59 +69,79 @@ class Assembly:
         self._around = around
         self._plan = JobPlan.from_data(deploy.plan)
         self._settings = Settings.from_data(deploy.settings)
-        types = [t for definition in around.functions.values() for t in definition.types]
-        self._codec = Codec(TypeRegistry(types))
+        types_ = [t for definition in around.functions.values() for t in definition.types]
+        self._codec = Codec(TypeRegistry(types_))
         self._worker_of = {
             SubtaskId(*pair): int(worker) for worker, pairs in deploy.assignment.items() for pair in pairs
         }
         self._sequence = 0
 
     async def build(self) -> list[Subtask]:
-        """All subtasks of this worker, sources last in no particular way: in the order of the plan."""
+        """All subtasks of this worker, in the order of the plan."""
         mine = sorted(subtask for subtask, worker in self._worker_of.items() if worker == self._around.worker)
-        return [await self._build_subtask(subtask) for subtask in mine]
+        built: list[Subtask] = []
+        try:
+            for subtask in mine:
+                built.append(await self._build_subtask(subtask))  # noqa: PERF401  what is built must be closed
+        except BaseException:
+            for subtask_built in built:
+                await subtask_built.close()
+            raise
+        return built
 
     async def _build_subtask(self, subtask: SubtaskId) -> Subtask:
         wakeup = asyncio.Event()
         gate = self._gate(subtask, wakeup.set)
-        counters = Counters()
-        operators: list[LoopOperator | KeyedProcess] = []
-        parts: list[Part] = []
-        for uid in self._plan.tasks[subtask.task].operators:
-            spec, definition = self._plan.operator(uid), self._around.functions[uid]
-            try:
-                if spec.kind is OperatorKind.SOURCE:
-                    parts.append(self._source(spec, definition, subtask, counters))
-                elif spec.kind is OperatorKind.SINK:
-                    parts.append(await self._sink(spec, definition, subtask, counters))
-                elif spec.kind in KEYED_KINDS:
-                    part = await self._keyed(spec, subtask)
-                    parts.append(part)
-                    operators.append(self._keyed_operator(spec, definition, part.backend))
-                    self._refuse_unclaimed(uid, part.backend)
-                else:
-                    operators.append(LoopOperator(uid, spec.kind, _own_copy(definition.function)))
-            except FlowPointError as error:
-                error.operator = error.operator or uid
-                raise
-        outputs, emit = self._outputs(subtask, wakeup.set)
+        operators = _Operators(Counters())
+        try:
+            for uid in self._plan.tasks[subtask.task].operators:
+                await self._add_operator(uid, subtask, operators)
+            outputs, emit = self._outputs(subtask, wakeup.set)
+            pipeline = Pipeline(operators.stages, emit)
+        except BaseException:
+            await operators.close(f"subtask {subtask}", self._around.log)
+            raise
         built = SubtaskParts(
             id=subtask,
             attempt=self._deploy.attempt,
-            pipeline=Pipeline(operators, emit),
+            pipeline=pipeline,
             outputs=outputs,
-            parts=parts,
+            parts=operators.parts,
             wakeup=wakeup,
             report=self._around.report,
             clock_ms=self._around.host.wall_ms,
             log=self._around.log,
             slice_max=max(self._settings.batch_size, 1),
-            counters=counters,
+            counters=operators.counters,
         )
-        source = next((part for part in parts if isinstance(part, SourcePart)), None)
+        source = next((part for part in operators.parts if isinstance(part, SourcePart)), None)
         if source is not None:
             return SourceSubtask(built, source, self._settings.batch_size)
         return ProcessingSubtask(built, gate, exactly_once=self._settings.checkpoint.mode == "exactly_once")
+
+    async def _add_operator(self, uid: str, subtask: SubtaskId, operators: _Operators) -> None:
+        """Make one operator. What is opened stands in `operators` at once, so that it can be closed."""
+        spec, definition = self._plan.operator(uid), self._around.functions[uid]
+        try:
+            if spec.kind is OperatorKind.SOURCE:
+                operators.parts.append(self._source(spec, definition, subtask, operators.counters))
+            elif spec.kind is OperatorKind.SINK:
+                context = self._context(spec, subtask.index, operators.counters)
+                sink = SinkPart(uid, definition.function, context, self._file_saver(subtask))
+                operators.parts.append(sink)
+                await self._open_sink(sink, subtask.index)
+            elif spec.kind in KEYED_KINDS:
+                part = self._keyed(spec, subtask)
+                operators.parts.append(part)
+                await self._restore(part, subtask.index)
+                operators.stages.append(self._keyed_operator(spec, definition, part.backend))
+                self._refuse_unclaimed(uid, part.backend)
+                self._open_function(operators.stages[-1], spec, subtask.index)
+            else:
+                operators.stages.append(LoopOperator(uid, spec.kind, _own_copy(definition.function)))
+        except FlowPointError as error:
+            error.operator = error.operator or uid
+            raise
 
     # ------------------------------------------------------------------ channels
 
@@ -144,6 +168,7 @@ class Assembly:
     def _outputs(self, subtask: SubtaskId, wake: Callable[[], None]) -> tuple[Outputs, HashEmit | None]:
         """The outputs, and what the pipeline's last loop needs to deal records out itself (one hash edge only)."""
         edges = self._plan.outputs(subtask.task)
+        sender = self._plan.tasks[subtask.task].operators[-1]
         outputs: list[EdgeOutput] = []
         fused: HashEmit | None = None
         for edge in edges:
@@ -153,10 +178,21 @@ class Assembly:
                 )
                 for target in self._targets_of(edge, subtask.index)
             ]
-            emit = self._hash_emit(edge) if edge.partition is Partition.HASH else None
+            # With one target there is nothing to deal out; its own keyed operator looks at the keys.
+            emit = self._hash_emit(edge) if edge.partition is Partition.HASH and len(outlets) > 1 else None
             if emit is not None and len(edges) == 1:
                 fused = emit
-            outputs.append(EdgeOutput(edge.partition, outlets, self._settings.batch_size, emit))
+            outputs.append(
+                EdgeOutput(
+                    sender,
+                    edge.partition,
+                    outlets,
+                    self._settings.batch_size,
+                    self._codec.copy,
+                    emit,
+                    is_dealt=fused is not None,
+                )
+            )
         return Outputs(outputs, self._settings.buffer_timeout, wake), fused
 
     def _hash_emit(self, edge: EdgeSpec) -> HashEmit:
@@ -166,7 +202,7 @@ class Assembly:
         assert key is not None, f"operator {spec.uid} is behind a hash edge and has no key"
         routes = Routes(target.parallelism, self._plan.max_parallelism)
         buffers: list[list[Any]] = [[] for _ in range(target.parallelism)]
-        return HashEmit(spec.uid, key, spec.key_name, routes.targets, routes.miss, buffers)
+        return HashEmit(spec.uid, _own_copy(key), spec.key_name, routes.targets, routes.miss, buffers)
 
     # ------------------------------------------------------------------ operators
 
@@ -200,51 +236,50 @@ class Assembly:
         ]
         return SourcePart(spec.uid, definition.function, self._context(spec, subtask.index, counters), splits)
 
-    async def _sink(
-        self, spec: OperatorSpec, definition: OperatorDef, subtask: SubtaskId, counters: Counters
-    ) -> SinkPart:
-        context = self._context(spec, subtask.index, counters)
-        part = SinkPart(spec.uid, definition.function, context, self._file_saver(subtask))
-        for state in self._restored(spec.uid, subtask.index):
+    async def _open_sink(self, part: SinkPart, index: int) -> None:
+        for state in self._restored(part.uid, index):
             part.uncommitted.extend(state.committables)
-        part.uncommitted.sort(key=lambda committable: committable["checkpoint"])
+        part.uncommitted.sort(key=lambda committable: int(committable["checkpoint"]))
         # Rule 7: whatever the restored checkpoint holds becomes visible before anything new is written.
         await part.commit(self._deploy.restored_checkpoint)
-        part.writer = await part.sink.open(part.context)
-        return part
+        await part.open()
 
-    async def _keyed(self, spec: OperatorSpec, subtask: SubtaskId) -> KeyedPart:
+    def _keyed(self, spec: OperatorSpec, subtask: SubtaskId) -> KeyedPart:
         groups = group_range(subtask.index, spec.parallelism, self._plan.max_parallelism)
         work_dir = (
             f"{self._deploy.work_dir}/a{self._deploy.attempt}-w{self._around.worker}/{subtask.task}-{subtask.index}"
         )
-        backend = open_backend(self._settings.state, self._codec, self._plan.max_parallelism, work_dir, spec.uid)
-        states = [state for state in self._restored(spec.uid, subtask.index) if state.files]
-        for state in states:
-            first, last = max(groups[0], state.groups[0]), min(groups[1], state.groups[1])
-            if first <= last:
-                files = await load(self._around.storage, state.files)
-                for _ in backend.restoring(files, (first, last)):
-                    await asyncio.sleep(0)
-        is_same = len(states) == 1 and states[0].groups == groups
         return KeyedPart(
             uid=spec.uid,
-            backend=backend,
+            backend=open_backend(self._settings.state, self._codec, self._plan.max_parallelism, work_dir, spec.uid),
             groups=groups,
             write_state=self._writer_for(subtask, groups),
             write_savepoint=self._savepoint_writer(subtask, groups),
             incremental=self._settings.checkpoint.incremental,
-            files=states[0].files if is_same else (),
-            must_be_full=bool(states) and (self._deploy.full or not is_same),
         )
+
+    async def _restore(self, part: KeyedPart, index: int) -> None:
+        """Take over the state of the old subtasks, a few milliseconds at a time."""
+        states = [state for state in self._restored(part.uid, index) if state.files]
+        for state in states:
+            first, last = max(part.groups[0], state.groups[0]), min(part.groups[1], state.groups[1])
+            if first <= last:
+                for _ in part.backend.restoring(await load(self._around.storage, state.files), (first, last)):
+                    await asyncio.sleep(0)
+        if len(states) == 1 and states[0].groups == part.groups:
+            part.files = states[0].files
+            part.must_be_full = self._deploy.full
+        else:
+            part.must_be_full = bool(states)
 
     def _refuse_unclaimed(self, uid: str, backend: Backend) -> None:
         """Restored state that the function no longer declares is never dropped in silence."""
         unclaimed = backend.unclaimed()
         if unclaimed and not self._deploy.source.get("allow_non_restored"):
+            unclaimed_names = ", ".join(map(repr, unclaimed))
             raise IncompatibleStateError(
-                f"cannot restore operator '{uid}': the checkpoint holds state {', '.join(map(repr, unclaimed))}, which the "
-                "job no longer declares; declare it again, or pass --allow-non-restored to leave it behind"
+                f"cannot restore operator '{uid}': the checkpoint holds state {unclaimed_names}, which the job "
+                "no longer declares; declare it again, or pass --allow-non-restored to leave it behind"
             )
 
     def _writer_for(self, subtask: SubtaskId, groups: tuple[int, int]) -> WriteState:
@@ -280,38 +315,53 @@ class Assembly:
     def _keyed_operator(
         self, spec: OperatorSpec, definition: OperatorDef, backend: Backend
     ) -> LoopOperator | KeyedProcess:
-        assert definition.key is not None
+        assert definition.key is not None, spec
         groups = GroupCache(self._plan.max_parallelism)
+        key, function = _own_copy(definition.key), _own_copy(definition.function)
         if spec.kind is not OperatorKind.PROCESS:
             return LoopOperator(
                 uid=spec.uid,
                 kind=spec.kind,
-                function=_own_copy(definition.function),
-                key=definition.key,
+                function=function,
+                key=key,
                 key_name=spec.key_name,
                 table=backend.table(StateSpec(spec.kind.value, "value")),
                 check=groups.miss,
                 copy=self._codec.copy,
             )
         cell = KeyCell()
-        function = _own_copy(definition.function)
         bind(function, backend, cell)
         timers = TimerService(backend, cell)
-        return KeyedProcess(
-            spec.uid, function, definition.key, spec.key_name, cell, timers, groups, self._around.host.wall_ms
-        )
+        return KeyedProcess(spec.uid, function, key, spec.key_name, cell, timers, groups, self._around.host.wall_ms)
+
+    @staticmethod
+    def _open_function(operator: LoopOperator | KeyedProcess, spec: OperatorSpec, index: int) -> None:
+        if isinstance(operator, KeyedProcess):
+            operator.open(index, spec.parallelism)
+
+
+@dataclass(slots=True)
+class _Operators:
+    """The operators of one subtask while it is built."""
+
+    counters: Counters
+    stages: list[LoopOperator | KeyedProcess] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+
+    async def close(self, where: str, log: Callable[[str], None]) -> None:
+        """Building has failed: let go of what is open."""
+        processes = [stage.close for stage in self.stages if isinstance(stage, KeyedProcess)]
+        for closing in [*processes, *(part.close for part in self.parts)]:
+            await close_quietly(closing, where, log)
 
 
 def _own_copy(function: Any) -> Any:
     """One copy of a user's function object per subtask (rule 21); plain functions hold no state of their own."""
-    if (
-        function is None
-        or isinstance(function, type)
-        or not hasattr(function, "__dict__")
-        or hasattr(function, "__code__")
-    ):
+    if isinstance(function, types.FunctionType | types.BuiltinFunctionType | type) or function is None:
+        return function
+    if not isinstance(function, types.MethodType) and not hasattr(function, "__dict__"):
         return function
     try:
         return copy.deepcopy(function)
-    except Exception:  # an object that refuses a deep copy is shared in depth, never in its own attributes
+    except Exception:  # noqa: BLE001  an object that refuses a deep copy is shared in depth, never in its own attributes
         return copy.copy(function)

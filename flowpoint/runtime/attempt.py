@@ -1,7 +1,7 @@
 """One attempt in one worker: build its subtasks, run them, take the coordinator's orders, tear everything down.
 
 An attempt is built once and released once. What fails inside is reported once per subtask, as data; the coordinator
-decides what happens next. Nothing of an attempt outlives `run`.
+decides what happens next. Nothing of an attempt outlives `run`, also when it is cancelled while it is being built.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from flowpoint.errors import FINAL_ERRORS, FlowPointError, UserCodeError
 from flowpoint.model import messages
 from flowpoint.model.plan import JobPlan
 from flowpoint.runtime.assembly import Assembly, Surroundings
+from flowpoint.runtime.failures import engine_class, say, users_trace
 from flowpoint.runtime.source_subtask import SourceSubtask
 from flowpoint.runtime.subtask import Subtask
 
@@ -34,6 +35,9 @@ class Attempt:
         try:
             await self._build_and_run()
         finally:
+            # Those that never ran; the others have closed themselves.
+            for subtask in self._subtasks:
+                await subtask.close()
             await self._around.exchange.close()
 
     async def _build_and_run(self) -> None:
@@ -41,7 +45,7 @@ class Attempt:
             self._subtasks = await Assembly(self._deploy, self._around).build()
             self._around.admit()
             await self._around.exchange.connect()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  reported: the coordinator decides
             self._report_failure(None, error)
             return
         self._around.report(messages.Deployed(self.number, self._around.worker))
@@ -54,13 +58,14 @@ class Attempt:
         """Run one subtask; the others go on until the coordinator releases the attempt."""
         try:
             await subtask.run()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  reported: the coordinator decides
             self._report_failure(subtask, error)
 
     def _report_failure(self, subtask: Subtask | None, error: Exception) -> None:
-        self._around.report(
-            describe_failure(error, self.number, self._around.worker, list(subtask.id) if subtask else [])
-        )
+        where = list(subtask.id) if subtask is not None else []
+        # Who took the record in, unless the error knows better.
+        operator = self._uids[subtask.id.task][0] if subtask is not None else ""
+        self._around.report(describe_failure(error, self.number, self._around.worker, where, operator))
 
     # ------------------------------------------------------------------ the coordinator's orders
 
@@ -94,7 +99,7 @@ class Attempt:
         """The numbers of every subtask, under the uid of each operator it runs: "uid#index"."""
         shown: dict[str, dict[str, float]] = {}
         for subtask in self._subtasks:
-            numbers = subtask.counters
+            numbers = subtask.statistics()
             for uid in self._uids[subtask.id.task]:
                 shown[f"{uid}#{subtask.id.index}"] = {
                     "task": subtask.id.task,
@@ -113,17 +118,25 @@ def first_cause(error: BaseException) -> BaseException:
     return error
 
 
-def describe_failure(error: Exception, attempt: int, worker: int, subtask: list[int]) -> messages.Failure:
-    """An exception as data."""
+def describe_failure(
+    error: BaseException, attempt: int, worker: int, subtask: list[int], operator: str = ""
+) -> messages.Failure:
+    """An exception as data. `operator` is where it came up, for an error that names none itself.
+
+    The trace of a user's error shows the user's frames only.
+    """
     cause = first_cause(error)
-    shown = cause.__cause__ if isinstance(cause, UserCodeError) and cause.__cause__ is not None else cause
+    if isinstance(cause, UserCodeError) and cause.__cause__ is not None:
+        trace = users_trace(cause.__cause__)
+    else:
+        trace = "".join(traceback.format_exception(cause))
     return messages.Failure(
         attempt=attempt,
         worker=worker,
         subtask=subtask,
-        operator=getattr(cause, "operator", ""),
-        kind=type(cause).__name__,
-        message=str(cause) if isinstance(cause, FlowPointError) else f"{type(cause).__name__}: {cause}",
-        trace="".join(traceback.format_exception(shown)),
+        operator=getattr(cause, "operator", "") or operator,
+        kind=engine_class(cause).__name__ if isinstance(cause, FlowPointError) else type(cause).__name__,
+        message=say(cause) if isinstance(cause, FlowPointError) else f"{type(cause).__name__}: {say(cause)}",
+        trace=trace,
         retry=not isinstance(cause, FINAL_ERRORS),
     )

@@ -1,12 +1,15 @@
 """A chain of operators as one generated loop: the record path.
 
 Per-record work is what costs in Python, so the operators between two exchanges are compiled, once at deployment, into
-one function with one loop: user functions stay a call per record, everything else is local variables and dict
+one function with one loop; user functions stay a call per record, everything else is local variables and dict
 accesses. A `KeyedProcessFunction` runs over whole batches between two such loops. When the chain ends in a single hash
 exchange, dealing records out by key is part of the loop too.
 
 Errors cost nothing until they happen: there is no try per record. When a run raises, the line number in the generated
 code says which operator and which step it was, and the loop's own variables hold the record (`locate`).
+
+Invariants: a mutable value in state is nobody else's: a first record is copied into it, and what is emitted is a copy,
+since a reducer may change its accumulator in place. "No state yet" is a mark of our own: None is a value like others.
 
 Not here: awaiting anything. Sinks and exchanges take over after `run`.
 """
@@ -17,13 +20,19 @@ import linecache
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from flowpoint.codec.values import IMMUTABLE
-from flowpoint.errors import BadRecordError, FlowPointError, UserCodeError
+from flowpoint.errors import FlowPointError
 from flowpoint.model.plan import OperatorKind
+from flowpoint.runtime.failures import CHAIN_FILES, Doing, Place, explain, on_record
 
 Run = Callable[[list[Any]], list[Any] | None]
+
+FLAT_MAPS_MAX: Final = 16
+"""Each flat_map is a nested `for`, and Python nests no more than 20 blocks."""
+
+_NOTHING: Final = object()
 
 
 class Table(Protocol):
@@ -50,24 +59,27 @@ class LoopOperator:
 
 @dataclass(frozen=True, slots=True)
 class HashEmit:
-    """Deal records out by key, inside the loop: `targets` caches key -> index, `miss` computes it, `buffers` take them."""
+    """Deal records out by key, inside the loop.
+
+    `targets` caches key -> index, `miss` computes it, `buffers` take the records. Whoever sends a buffer puts an empty
+    one in its place.
+    """
 
     uid: str
     key: Callable[[Any], Any]
     key_name: str
     targets: dict[Any, int]
     miss: Callable[[Any], int]
-    buffers: Sequence[list[Any]]
+    buffers: list[list[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What a line of generated code does, for error messages: `part` is "function", "key" or "state"."""
+    """What a line of generated code does, and which variables hold its record and its result."""
 
-    uid: str
-    kind: str
-    part: str
-    variable: str
+    place: Place
+    record: str
+    result: str = ""
 
 
 class _Source:
@@ -83,8 +95,9 @@ class _Source:
 
     def constant(self, name: str, value: Any) -> None:
         """Make `value` a local variable of the loop."""
-        self.names[f"_{name}"] = value
-        self.head.append(f"{name} = _{name}")
+        if f"_{name}" not in self.names:
+            self.names[f"_{name}"] = value
+            self.head.append(f"{name} = _{name}")
 
     def put(self, text: str, step: _Step | None = None, deeper: int = 0) -> None:
         """One line of the loop's body."""
@@ -114,7 +127,7 @@ class Loop:
         _put_emit(source, emit)
         text, self._steps = source.text(returns="out" if emit is None else "None")
         # A name that is unique per loop, so that `linecache` shows the right source in a traceback.
-        self._filename = f"<flowpoint chain {'+'.join(op.uid for op in operators)} {id(self):x}>"
+        self._filename = f"{CHAIN_FILES} {'+'.join(op.uid for op in operators)} {id(self):x}>"
         linecache.cache[self._filename] = (len(text), None, text.splitlines(keepends=True), self._filename)
         scope: dict[str, Any] = {}
         exec(compile(text, self._filename, "exec"), scope)
@@ -124,21 +137,19 @@ class Loop:
         """Forget the source text kept for tracebacks."""
         linecache.cache.pop(self._filename, None)
 
-    def locate(self, error: Exception) -> FlowPointError | None:
+    def locate(self, error: BaseException) -> FlowPointError | None:
         """What went wrong, in the user's words; None when the error did not come out of this loop."""
-        frames = list(traceback.walk_tb(error.__traceback__))
-        for frame, number in frames:
+        for frame, number in traceback.walk_tb(error.__traceback__):
             if frame.f_code.co_filename == self._filename and number in self._steps:
-                step = self._steps[number]
-                in_user_code = frames[-1][0].f_code.co_filename != self._filename
-                return explain(step.uid, step.kind, error, frame.f_locals.get(step.variable), step.part, in_user_code)
+                step, variables = self._steps[number], frame.f_locals
+                return explain(step.place, error, on_record(variables.get(step.record)), variables.get(step.result))
         return None
 
 
 def _put_operator(source: _Source, position: int, op: LoopOperator) -> None:
     """Append the code of one operator; its output is `source.variable` afterwards."""
     before, after = source.variable, f"v{position + 1}"
-    step = _Step(op.uid, op.kind.value, "function", before)
+    step = _Step(Place(op.uid, op.kind.value, Doing.FUNCTION), before)
     if op.function is not None:
         source.constant(f"f{position}", op.function)
     if op.kind is OperatorKind.MAP:
@@ -148,7 +159,10 @@ def _put_operator(source: _Source, position: int, op: LoopOperator) -> None:
         source.put("continue", deeper=1)
         return
     elif op.kind is OperatorKind.FLAT_MAP:
-        source.put(f"for {after} in f{position}({before}):", step)
+        result = f"r{position}"
+        source.put(f"{result} = f{position}({before})", step)
+        walk = _Step(Place(op.uid, op.kind.value, Doing.RESULT), before, result)
+        source.put(f"for {after} in {result}:", walk)
         source.depth += 1
     else:
         _put_keyed(source, position, op)
@@ -157,38 +171,51 @@ def _put_operator(source: _Source, position: int, op: LoopOperator) -> None:
 
 def _put_keyed(source: _Source, i: int, op: LoopOperator) -> None:
     """count, sum and reduce: one dict access to read, one to write; a miss goes to the state backend."""
-    assert op.key is not None and op.table is not None and op.check is not None
+    assert op.key is not None, op
+    assert op.table is not None, op
     record = source.variable
+    source.constant("nothing", _NOTHING)
     source.constant(f"key{i}", op.key)
     source.constant(f"check{i}", op.check)
     source.names[f"table{i}"] = op.table
     # A freeze replaces the dict, so it is looked up once per batch.
     source.head += [f"dirty{i} = table{i}.dirty", f"get{i} = dirty{i}.get", f"load{i} = table{i}.load"]
-    state = _Step(op.uid, op.kind.value, "state", record)
-    function = _Step(op.uid, op.kind.value, "function", record)
-    added = record if op.function is None else f"f{i}({record})"
-    first, more = {
-        OperatorKind.COUNT: ("1", f"s{i} + 1"),
-        OperatorKind.SUM: (added, f"s{i} + {added}"),
-        OperatorKind.REDUCE: (record, f"f{i}(s{i}, {record})"),
-    }[op.kind]
-    source.put(f"k{i} = key{i}({record})", _Step(op.key_name or op.uid, "key_by", "key", record))
-    source.put(f"s{i} = get{i}(k{i})", state)
-    source.put(f"if s{i} is None:", None)
-    source.put(f"s{i} = load{i}(k{i}, None)", state, deeper=1)
-    source.put(f"if s{i} is None:", None)
-    source.put(f"check{i}(k{i})", state, deeper=1)
-    source.put(f"s{i} = {first}", function, deeper=1)
-    source.put("else:", None)
+    key, state, function = (
+        _Step(Place(op.uid, op.kind.value, doing, op.key_name), record)
+        for doing in (Doing.KEY, Doing.STATE, Doing.FUNCTION)
+    )
+    first, more = _accumulation(source, i, op)
+    source.put(f"k{i} = key{i}({record})", key)
+    source.put(f"s{i} = get{i}(k{i}, nothing)", state)
+    source.put(f"if s{i} is nothing:")
+    source.put(f"s{i} = load{i}(k{i}, nothing)", state, deeper=1)
+    source.put(f"if s{i} is nothing:", deeper=1)
+    source.put(f"check{i}(k{i})", state, deeper=2)
+    source.put(f"s{i} = {first}", function, deeper=2)
+    source.put("else:", deeper=1)
+    source.put(f"s{i} = {more}", function, deeper=2)
+    source.put("else:")
     source.put(f"s{i} = {more}", function, deeper=1)
     source.put(f"dirty{i}[k{i}] = s{i}", state)
-    if op.kind is OperatorKind.REDUCE:
-        # A reducer may change its accumulator in place later: what was emitted must not change with it.
-        source.constant("immutable", IMMUTABLE)
-        source.constant(f"copy{i}", op.copy)
+    if op.kind is not OperatorKind.COUNT:
         source.put(f"if type(s{i}) not in immutable:")
         source.put(f"s{i} = copy{i}(s{i})", state, deeper=1)
     source.put(f"v{i + 1} = (k{i}, s{i})")
+
+
+def _accumulation(source: _Source, i: int, op: LoopOperator) -> tuple[str, str]:
+    """Expressions for the first accumulator of a key and for the following ones."""
+    record = source.variable
+    if op.kind is OperatorKind.COUNT:
+        return "1", f"s{i} + 1"
+    assert op.copy is not None, op
+    source.constant("immutable", IMMUTABLE)
+    source.constant(f"copy{i}", op.copy)
+    if op.kind is OperatorKind.SUM:
+        added = record if op.function is None else f"f{i}({record})"
+        return added, f"s{i} + {added}"
+    assert op.kind is OperatorKind.REDUCE, op
+    return f"{record} if type({record}) in immutable else copy{i}({record})", f"f{i}(s{i}, {record})"
 
 
 def _put_emit(source: _Source, emit: HashEmit | None) -> None:
@@ -197,43 +224,13 @@ def _put_emit(source: _Source, emit: HashEmit | None) -> None:
     if emit is None:
         source.put(f"append({record})")
         return
-    name = emit.key_name or emit.uid
-    state = _Step(name, "key_by", "state", record)
+    key, state = (_Step(Place(emit.uid, "key_by", doing, emit.key_name), record) for doing in (Doing.KEY, Doing.STATE))
     source.constant("key_of", emit.key)
     source.constant("miss", emit.miss)
     source.names |= {"targets": emit.targets, "buffers": emit.buffers}
     source.head += ["target_of = targets.get", "appends = [buffer.append for buffer in buffers]"]
-    source.put(f"k = key_of({record})", _Step(name, "key_by", "key", record))
+    source.put(f"k = key_of({record})", key)
     source.put("t = target_of(k)", state)
     source.put("if t is None:")
     source.put("t = miss(k)", state, deeper=1)
     source.put(f"appends[t]({record})")
-
-
-def shorten(value: Any, limit: int = 120) -> str:
-    """A value as text for a message, never longer than `limit` characters, never raising."""
-    try:
-        text = repr(value)
-    except Exception as error:  # a user's __repr__ may do anything
-        text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
-    return text if len(text) <= limit else text[: limit - 3] + "..."
-
-
-def explain(
-    uid: str, kind: str, error: Exception, record: Any, part: str = "function", in_user_code: bool = True
-) -> FlowPointError:
-    """Turn an exception into one that names the operator, the record and what to do; the cause stays chained."""
-    text = f"operator '{uid}' ({kind}) failed on record {shorten(record)}: "
-    explained: FlowPointError
-    if part == "state" and isinstance(error, TypeError) and "unhashable" in str(error):
-        advice = "return a str, an int or a tuple of such from the key function"
-        explained = BadRecordError(f"{text}the key is not hashable ({error}); {advice}")
-    elif isinstance(error, FlowPointError):
-        explained = type(error)(f"{text}{error}")
-    elif part == "function" and not in_user_code and isinstance(error, TypeError) and "iterable" in str(error):
-        explained = UserCodeError(f"{text}its function must return an iterable ({error})")
-    else:
-        explained = UserCodeError(f"{text}{type(error).__name__}: {error}")
-    explained.__cause__ = error
-    explained.operator = uid
-    return explained

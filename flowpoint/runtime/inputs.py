@@ -1,7 +1,8 @@
-"""The input gate of a subtask: takes elements from its channels, in the order they came, skipping blocked ones.
+"""The input gate of a subtask: takes elements from its channels in turn, skipping blocked ones.
 
 Channels are numbered 0..n-1 in the order of the plan's edges and source indices. A channel is in `ready` when it has
-elements and is not blocked, at most once. Order within a channel is never changed.
+elements and is not blocked, and then exactly once. One element is taken per turn, so a busy channel does not starve the
+others. Order within a channel is never changed.
 
 Not here: deciding what to block (`protocol.alignment`), where elements come from (`transport`).
 """
@@ -20,7 +21,6 @@ class InputGate:
 
     def __init__(self, inboxes: Sequence[Inbox], wake: Callable[[], None]) -> None:
         self._inboxes = list(inboxes)
-        self._blocked = [False] * len(inboxes)
         self._ready: deque[int] = deque()
         self._wake = wake
         for channel, inbox in enumerate(self._inboxes):
@@ -32,15 +32,21 @@ class InputGate:
         return len(self._inboxes)
 
     def _make_ready_callback(self, channel: int) -> Callable[[], None]:
+        inbox = self._inboxes[channel]
+
         def on_ready() -> None:
-            if not self._blocked[channel]:
+            if not inbox.blocked:
                 self._ready.append(channel)
                 self._wake()
 
         return on_ready
 
     def take(self) -> tuple[int, Element] | None:
-        """The next element and its channel, or None when nothing can be taken now."""
+        """The next element and its channel, or None when nothing can be taken now.
+
+        Raises:
+            Exception: what decoding the element raised.
+        """
         if not self._ready:
             return None
         channel = self._ready.popleft()
@@ -52,22 +58,19 @@ class InputGate:
 
     def block(self, channel: int) -> None:
         """Take nothing more from a channel until it is unblocked."""
-        assert not self._blocked[channel], f"channel={channel} is blocked already"
-        self._blocked[channel] = True
-        if channel in self._ready:
+        inbox = self._inboxes[channel]
+        assert not inbox.blocked, f"channel={channel} is blocked already"
+        inbox.blocked = True
+        if inbox.queue:
             self._ready.remove(channel)
 
     def unblock(self, channels: Iterable[int]) -> None:
         """Read these channels again."""
         for channel in channels:
-            assert self._blocked[channel], f"channel={channel} is not blocked"
-            self._blocked[channel] = False
-            if self._inboxes[channel].queue:
+            inbox = self._inboxes[channel]
+            assert inbox.blocked, f"channel={channel} is not blocked"
+            inbox.blocked = False
+            if inbox.queue:
                 self._ready.append(channel)
         if self._ready:
             self._wake()
-
-    @property
-    def queued(self) -> int:
-        """Elements that wait in all channels."""
-        return sum(len(inbox.queue) for inbox in self._inboxes)

@@ -2,7 +2,11 @@
 
 Records wait in one buffer per channel until a batch is full, `buffer_timeout` has passed, or an event must overtake
 nothing: `send_event` flushes first. A subtask looks at `writable` before it takes more input; what is already in its
-hands may overshoot the credit by one batch per channel.
+hands may overshoot the credit by one batch per channel. What the timer finds without credit goes out as soon as there
+is credit again.
+
+Invariants: per channel, records and events leave in the order in which they came. After `close` nothing is sent. A
+value that goes to several channels is handed to the first and copied for the others: local channels do not encode.
 
 Not here: encoding, credit, sockets (`transport`).
 """
@@ -11,20 +15,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from flowpoint.codec.keys import group_of
+from flowpoint.codec.values import IMMUTABLE
+from flowpoint.errors import BadRecordError, FlowPointError
 from flowpoint.model.elements import Event
 from flowpoint.model.key_groups import owner_of
 from flowpoint.model.plan import Partition
 from flowpoint.runtime.chain import HashEmit, Loop
+from flowpoint.runtime.failures import USER_RAISED, engine_class
 from flowpoint.transport.inbox import Outlet
 
-TARGETS_MAX = 200_000
+TARGETS_MAX: Final = 200_000
+TARGET_KEY_MAX: Final = 256
+
+Copy = Callable[[Any], Any]
 
 
 class Routes:
-    """key -> index of the target subtask. The cache is bounded; it may exist only because equal keys have equal groups."""
+    """key -> index of the target subtask. The cache may exist only because equal keys have equal groups.
+
+    It is bounded: it starts over when it holds `TARGETS_MAX` keys, and does not keep long ones.
+    """
 
     def __init__(self, parallelism: int, max_parallelism: int) -> None:
         self._parallelism = parallelism
@@ -34,57 +47,92 @@ class Routes:
     def miss(self, key: Any) -> int:
         """The target of a key that is not in `targets` yet. Raises BadRecordError for a key of no good type."""
         target = owner_of(group_of(key, self._max_parallelism), self._parallelism, self._max_parallelism)
-        if len(self.targets) >= TARGETS_MAX:
-            self.targets.clear()
-        self.targets[key] = target
+        if type(key) not in (str, bytes) or len(key) <= TARGET_KEY_MAX:
+            if len(self.targets) >= TARGETS_MAX:
+                self.targets.clear()
+            self.targets[key] = target
         return target
 
 
 class EdgeOutput:
-    """One outgoing edge of one subtask."""
+    """One outgoing edge of one subtask.
+
+    Args:
+        uid: of the operator that sends, for messages.
+        hash_emit: of a HASH edge with several targets.
+        is_dealt: the chain's last loop puts the records into the buffers of `hash_emit` itself.
+    """
 
     def __init__(
         self,
+        uid: str,
         partition: Partition,
         outlets: Sequence[Outlet],
         batch_size: int,
+        copy: Copy,
         hash_emit: HashEmit | None = None,
+        *,
+        is_dealt: bool = False,
     ) -> None:
+        self._uid = uid
         self._partition = partition
         self._outlets = list(outlets)
         self._batch_size = batch_size
-        self._buffers: list[list[Any]] = [[] for _ in outlets] if hash_emit is None else list(hash_emit.buffers)
-        self._split = None if hash_emit is None else Loop([], hash_emit)
+        self._copy = copy
+        self._buffers: list[list[Any]] = [[] for _ in outlets] if hash_emit is None else hash_emit.buffers
+        self._split = None if hash_emit is None or is_dealt else Loop([], hash_emit)
         self._turn = 0
+        self.is_dealt = is_dealt
+        self._sent = 0
 
     def add(self, values: list[Any]) -> None:
-        """Deal values out into the buffers."""
-        if self._split is not None:
-            self._split.run(values)
-            return
-        buffers = self._buffers
-        if len(buffers) == 1:
-            buffers[0].extend(values)
-        elif self._partition is Partition.BROADCAST:
-            for buffer in buffers:
-                buffer.extend(values)
-        else:
-            width = len(buffers)
-            for offset in range(width):
-                buffers[(self._turn + offset) % width].extend(values[offset::width])
-            self._turn = (self._turn + len(values)) % width
+        """Deal values out into the buffers.
 
-    def locate(self, error: Exception) -> Exception | None:
-        """The explained form of an error that a key function of this edge raised."""
-        return None if self._split is None else self._split.locate(error)
+        Raises:
+            FlowPointError: the key function failed, or its key is of no good type; or a value cannot be copied.
+        """
+        assert not self.is_dealt, f"operator {self._uid} deals records out itself"
+        if self._split is not None:
+            self._deal_by_key(self._split, values)
+        elif len(self._buffers) == 1:
+            self._buffers[0].extend(values)
+        elif self._partition is Partition.BROADCAST:
+            self._buffers[0].extend(values)
+            for buffer in self._buffers[1:]:
+                buffer.extend(self.copies(values))
+        else:
+            self._deal_in_turn(values)
+
+    def _deal_by_key(self, split: Loop, values: list[Any]) -> None:
+        try:
+            split.run(values)
+        except USER_RAISED as error:
+            located = split.locate(error)
+            if located is None:
+                raise
+            raise located from error
+
+    def _deal_in_turn(self, values: list[Any]) -> None:
+        buffers, width = self._buffers, len(self._buffers)
+        for offset in range(width):
+            buffers[(self._turn + offset) % width].extend(values[offset::width])
+        self._turn = (self._turn + len(values)) % width
+
+    def copies(self, values: list[Any]) -> list[Any]:
+        """The same values, and nothing that is changed in them later shows in the originals."""
+        if IMMUTABLE.issuperset(map(type, values)):
+            return values
+        try:
+            return list(map(self._copy, values))
+        except BadRecordError as error:
+            raise self._named(error) from error
 
     def send_full(self) -> bool:
         """Send the buffers that hold a whole batch; True when something smaller stays behind."""
         rest = False
-        for buffer, outlet in zip(self._buffers, self._outlets, strict=True):
+        for index, buffer in enumerate(self._buffers):
             if len(buffer) >= self._batch_size:
-                outlet.send_batch(buffer[:], None)
-                buffer.clear()
+                self._send(index)
             elif buffer:
                 rest = True
         return rest
@@ -92,16 +140,32 @@ class EdgeOutput:
     def flush(self, only_writable: bool = False) -> bool:
         """Send everything; with `only_writable` what has no credit stays, and True says that something did."""
         rest = False
-        for buffer, outlet in zip(self._buffers, self._outlets, strict=True):
+        for index, buffer in enumerate(self._buffers):
             if not buffer:
                 continue
-            if only_writable and not outlet.writable:
+            if only_writable and not self._outlets[index].writable:
                 rest = True
-                continue
-            # A copy, since the generated loop holds on to the buffer's `append`.
-            outlet.send_batch(buffer[:], None)
-            buffer.clear()
+            else:
+                self._send(index)
         return rest
+
+    def _send(self, index: int) -> None:
+        buffer, self._buffers[index] = self._buffers[index], []
+        self._sent += len(buffer)
+        try:
+            self._outlets[index].send_batch(buffer, None)
+        except BadRecordError as error:
+            raise self._named(error) from error
+
+    def _named(self, error: FlowPointError) -> FlowPointError:
+        named = engine_class(error)(f"operator '{self._uid}' cannot send its records on: {error}")
+        named.operator = self._uid
+        return named
+
+    @property
+    def taken(self) -> int:
+        """Records put into the buffers since the start."""
+        return self._sent + sum(map(len, self._buffers))
 
     def send_event(self, event: Event) -> None:
         """Send an event into every channel. Needs no credit and never waits (rule 13)."""
@@ -118,22 +182,33 @@ class EdgeOutput:
         for outlet in self._outlets:
             outlet.on_writable = callback
 
+    def close(self) -> None:
+        """Let go of generated code."""
+        if self._split is not None:
+            self._split.close()
+
 
 class Outputs:
-    """All outgoing edges of one subtask."""
+    """All outgoing edges of one subtask. `wake` is called when a channel has credit again, or sending has failed."""
 
     def __init__(self, edges: Sequence[EdgeOutput], buffer_timeout: float, wake: Callable[[], None]) -> None:
         self._edges = list(edges)
         self._buffer_timeout = buffer_timeout
-        self._timer: asyncio.TimerHandle | None = None
+        self._wake = wake
+        self._timer: asyncio.Handle | None = None
+        self._is_overdue = False
+        self._is_closed = False
+        self._failure: Exception | None = None
+        self._added = 0
         for edge in edges:
-            edge.on_writable(wake)
+            edge.on_writable(self._on_writable)
 
     def add(self, values: list[Any] | None) -> None:
         """Take the records that a chain has produced (None: the chain dealt them out itself) and send full batches."""
         if values:
-            for edge in self._edges:
-                edge.add(values)
+            self._added += len(values)
+            for number, edge in enumerate(self._edges):
+                edge.add(values if number == 0 else edge.copies(values))
         rest = False
         for edge in self._edges:
             rest |= edge.send_full()
@@ -141,31 +216,50 @@ class Outputs:
             self._timer = asyncio.get_running_loop().call_later(self._buffer_timeout, self._on_timeout)
 
     def _on_timeout(self) -> None:
+        """Send what has waited long enough."""
         self._timer = None
-        rest = False
-        for edge in self._edges:
-            rest |= edge.flush(only_writable=True)
-        if rest:
-            self._timer = asyncio.get_running_loop().call_later(self._buffer_timeout, self._on_timeout)
+        self._is_overdue = False
+        try:
+            for edge in self._edges:
+                self._is_overdue |= edge.flush(only_writable=True)
+        except Exception as error:  # noqa: BLE001  nobody waits for a timer: the subtask raises it (`check`)
+            self._failure = error
+            self._wake()
+
+    def _on_writable(self) -> None:
+        if self._is_overdue and self._timer is None and not self._is_closed:
+            # Not now: this is called while the receiver takes an element.
+            self._timer = asyncio.get_running_loop().call_soon(self._on_timeout)
+        self._wake()
+
+    def check(self) -> None:
+        """Raise what went wrong while the timer sent something."""
+        if self._failure is not None:
+            raise self._failure
 
     def send_event(self, event: Event) -> None:
         """Flush, then send an event into all channels in one step."""
+        self.check()
         for edge in self._edges:
             edge.flush()
         for edge in self._edges:
             edge.send_event(event)
-
-    def locate(self, error: Exception) -> Exception | None:
-        """The explained form of an error raised while dealing records out."""
-        return next((found for edge in self._edges if (found := edge.locate(error)) is not None), None)
 
     @property
     def writable(self) -> bool:
         """Whether more records may be produced."""
         return all(edge.writable for edge in self._edges)
 
+    @property
+    def records_out(self) -> int:
+        """Records given to these outputs since the start; a record that goes to several channels counts once."""
+        return self._added + sum(edge.taken for edge in self._edges if edge.is_dealt)
+
     def close(self) -> None:
-        """Stop the flush timer."""
+        """Send nothing any more, also not by the timer."""
+        self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        for edge in self._edges:
+            edge.close()

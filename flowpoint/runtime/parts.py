@@ -1,10 +1,13 @@
 """What each operator of a subtask puts into a snapshot: keyed state, source positions, sink committables.
 
-`capture` is the short part that runs between two batches; `write` makes it durable beside the stream and returns the
-`SubtaskState` for the manifest. Writes of one part happen in the order of their captures.
+`capture` is the short part that runs between two batches; the step it returns makes that durable beside the stream and
+gives the `SubtaskState` for the manifest. Steps of one part run one after another, in the order of their captures, and
+each of them runs: one that fails leaves its entries to the next (`state.backend`).
 
 `capture_savepoint` is the same for a savepoint, whose files all go into its own folder: state in full, and the output
 that is not committed yet. A savepoint changes nothing for the checkpoints after it: they go on as if there were none.
+
+Invariant: what is captured does not change any more, whatever a reader or writer does with the data it gave us.
 """
 
 from __future__ import annotations
@@ -15,10 +18,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from flowpoint.errors import BadRecordError
+from flowpoint.errors import BadRecordError, UserCodeError
 from flowpoint.model.elements import Barrier
 from flowpoint.model.manifest import StateFile, SubtaskState
 from flowpoint.runtime.contracts import ConnectorContext, Sink, SinkWithFiles, SinkWriter
+from flowpoint.runtime.failures import naming, shorten
 from flowpoint.state.backend import Backend, Frozen
 
 _EXPORT_TRIES = 3
@@ -37,6 +41,9 @@ class Part(Protocol):
 
     async def capture_savepoint(self, barrier: Barrier) -> Captured:
         """The same for the savepoint `barrier.savepoint`. Comes after `capture` when the barrier is for both."""
+
+    async def close(self) -> None:
+        """Let go of what is open."""
 
 
 WriteState = Callable[[str, Frozen], Coroutine[Any, Any, list[StateFile]]]
@@ -69,7 +76,6 @@ class KeyedPart:
     def freeze(self) -> Captured:
         """The same without a barrier: changed entries have outgrown memory and go out early, into the next snapshot."""
         frozen = self.backend.freeze(full=self.must_be_full or not self.incremental)
-        self.must_be_full = False
         states = self.backend.schemas()
 
         async def write() -> SubtaskState:
@@ -80,6 +86,7 @@ class KeyedPart:
                 raise
             kept = () if frozen.full else self.files[: len(self.files) - frozen.replaces]
             self.files = (*kept, *files)
+            self.must_be_full = self.must_be_full and not frozen.full
             frozen.durable()
             return SubtaskState(files=self.files, groups=self.groups, states=states)
 
@@ -101,28 +108,9 @@ class KeyedPart:
 
         return write
 
-
-def check_json(value: Any, what: str) -> Any:
-    """`value`, if JSON carries it unchanged. Raises BadRecordError saying what to return instead."""
-    try:
-        same = json.loads(json.dumps(value)) == value
-    except (TypeError, ValueError) as error:
-        raise BadRecordError(f"{what} is not JSON data ({error}); use None, bool, int, str, lists and dicts") from error
-    if not same:
-        raise BadRecordError(f"{what} does not survive JSON (saw {value!r}); use None, bool, int, str, lists and dicts")
-    return value
-
-
-async def finish(step: Coroutine[Any, Any, T]) -> T:
-    """Run a step to its end even when the caller is cancelled meanwhile; the cancellation follows afterwards."""
-    task = asyncio.ensure_future(step)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        # Whether it came about does not matter any more: whoever cancelled does the step again from durable state.
-        task.exception()
-        raise
+    async def close(self) -> None:
+        """Let go of the state; what is in no snapshot is gone."""
+        self.backend.close()
 
 
 @dataclass(slots=True)
@@ -135,6 +123,17 @@ class SinkPart:
     save_files: SaveFiles
     writer: SinkWriter | None = None
     uncommitted: list[dict[str, Any]] = field(default_factory=list)
+
+    async def open(self) -> None:
+        """Make the writer."""
+        with naming(self.uid, "open()"):
+            self.writer = await self.sink.open(self.context)
+
+    async def write(self, values: list[Any]) -> None:
+        """Give records to the writer."""
+        assert self.writer is not None, self.uid
+        with naming(self.uid, "write()"):
+            await self.writer.write(values)
 
     async def capture(self, barrier: Barrier) -> Captured:
         """Prepare what was written since the last barrier."""
@@ -173,7 +172,8 @@ class SinkPart:
         if not isinstance(self.sink, SinkWithFiles):
             return []
         for _ in range(_EXPORT_TRIES):
-            files = await self.sink.files_of(data, self.context)
+            with naming(self.uid, "files_of()"):
+                files = await self.sink.files_of(data, self.context)
             try:
                 return await self.save_files(self.uid, files, folder)
             except FileNotFoundError:
@@ -182,14 +182,61 @@ class SinkPart:
         return []
 
     async def _prepare(self, barrier: Barrier) -> None:
-        assert self.writer is not None
-        data = await self.writer.prepare(barrier.checkpoint)
+        assert self.writer is not None, self.uid
+        with naming(self.uid, "prepare()"):
+            data = await self.writer.prepare(barrier.checkpoint)
+            data = checked_json(data, f"the committable of sink '{self.uid}'")
         if data is not None:
-            check_json(data, f"the committable of sink '{self.uid}'")
             self.uncommitted.append({"checkpoint": barrier.checkpoint, "data": data})
 
     async def commit(self, checkpoint: int) -> None:
         """Commit everything up to and including `checkpoint`, in order. Confirmed ones leave the state."""
         while self.uncommitted and self.uncommitted[0]["checkpoint"] <= checkpoint:
-            await finish(self.sink.commit(self.uncommitted[0]["data"], self.context))
+            with naming(self.uid, "commit()"):
+                await finish(self.sink.commit(self.uncommitted[0]["data"], self.context))
             del self.uncommitted[0]
+
+    async def close(self) -> None:
+        """Close the writer; what was not prepared is lost, and rightly so."""
+        writer, self.writer = self.writer, None
+        if writer is not None:
+            with naming(self.uid, "close()"):
+                await writer.close()
+
+
+def checked_json(value: Any, what: str) -> Any:
+    """A copy of `value`, if JSON carries it unchanged. Raises BadRecordError saying what to return instead."""
+    advice = "use None, bool, int, float, str, lists, and dicts with str keys"
+    try:
+        copy = json.loads(json.dumps(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadRecordError(f"{what} is not JSON data ({error}); {advice}") from error
+    if copy != value:
+        raise BadRecordError(f"{what} does not survive JSON (saw {shorten(value)}); {advice}")
+    return copy
+
+
+async def finish(step: Coroutine[Any, Any, T]) -> T:
+    """Run a step to its end even when the caller is cancelled meanwhile; the cancellation follows afterwards.
+
+    Raises:
+        UserCodeError: the step has cancelled itself, which would look as if the caller had been.
+    """
+    task = asyncio.get_running_loop().create_task(step)
+    ended = asyncio.Event()
+    task.add_done_callback(lambda _: ended.set())
+    cancellation: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await ended.wait()
+        except asyncio.CancelledError as error:
+            cancellation = error
+    if task.cancelled():
+        raise cancellation or UserCodeError("it has cancelled itself")
+    failure = task.exception()
+    if cancellation is not None:
+        # Whatever the step's own outcome: it is repeated when the state that holds it is restored.
+        raise cancellation
+    if failure is not None:
+        raise failure
+    return task.result()

@@ -2,7 +2,11 @@
 
 One read is under way at a time and is never cancelled while the job runs. A barrier may come while it waits: a
 reader's position says what its finished reads have *returned*, so the snapshot is right as long as a finished read is
-processed before the next barrier, which the loop guarantees by looking at it first.
+processed before the next barrier, which the loop guarantees by looking at it first. Only after a halting barrier is a
+finished read left where it is; positions are then no longer asked for, since they would cover it.
+
+A barrier never waits for credit (rule 13): what a read has returned is processed without it, and that is all that may
+overshoot. Opening a split is part of its first read, so a slow one keeps no barrier waiting either.
 
 Splits are opened when their turn comes: another one is opened only when those open have nothing to give just now. End
 of input is state: a finished subtask goes on passing barriers (rule 10).
@@ -13,34 +17,39 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from flowpoint.errors import FlowPointError, UserCodeError
+from flowpoint.errors import UserCodeError
 from flowpoint.model import messages
 from flowpoint.model.elements import Barrier
 from flowpoint.model.manifest import SubtaskState
 from flowpoint.runtime.contracts import END, ConnectorContext, Source, SourceReader, Split
-from flowpoint.runtime.parts import Captured, check_json
+from flowpoint.runtime.failures import naming, shorten
+from flowpoint.runtime.parts import Captured, checked_json
 from flowpoint.runtime.subtask import Subtask, SubtaskParts
 
-IDLE_SECONDS = 0.01
-OPEN_READERS_MAX = 16
+IDLE_SECONDS: Final = 0.01
+OPEN_READERS_MAX: Final = 128
+SLICES_PER_READ: Final = 8
+"""A barrier waits for what one read has returned: no longer than these slices take."""
 
 
 @dataclass(slots=True)
 class SplitState:
-    """One split of this subtask: where it stands, and its reader while it is open."""
+    """One split of this subtask: where it stands, and its reader while it is open.
+
+    position: what a snapshot says. has_read: `reader` has returned something since it was opened.
+    """
 
     split: Split
     position: Any
     ended: bool
     reader: SourceReader | None = None
+    has_read: bool = False
 
-    def to_data(self, uid: str) -> dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         """As it stands in a snapshot."""
-        position = self.position if self.reader is None else self.reader.position()
-        check_json(position, f"the position of split '{self.split.id}' of source '{uid}'")
-        return {"id": self.split.id, "data": self.split.data, "position": position, "ended": self.ended}
+        return {"id": self.split.id, "data": self.split.data, "position": self.position, "ended": self.ended}
 
 
 @dataclass(slots=True)
@@ -52,9 +61,37 @@ class SourcePart:
     context: ConnectorContext
     splits: list[SplitState] = field(default_factory=list)
 
+    async def read(self, split: SplitState, n: int) -> Any:
+        """Read from a split, which is opened first when it is not."""
+        if split.reader is None:
+            with naming(self.uid, f"open() of split '{split.split.id}'"):
+                split.reader = await self.source.open(split.split, split.position, self.context)
+        with naming(self.uid, f"read() of split '{split.split.id}'"):
+            return await split.reader.read(n)
+
+    def note_positions(self) -> None:
+        """Ask the readers where they stand. Everything they have returned must have been processed."""
+        for split in self.splits:
+            self.note_position(split)
+
+    def note_position(self, split: SplitState) -> None:
+        """Ask one reader where it stands, if it has moved since it was opened."""
+        if split.reader is not None and split.has_read:
+            with naming(self.uid, f"position() of split '{split.split.id}'"):
+                what = f"the position of split '{split.split.id}' of source '{self.uid}'"
+                split.position = checked_json(split.reader.position(), what)
+
+    async def put_away(self, split: SplitState) -> None:
+        """Note where a split stands and close its reader."""
+        self.note_position(split)
+        reader, split.reader, split.has_read = split.reader, None, False
+        if reader is not None:
+            with naming(self.uid, f"close() of split '{split.split.id}'"):
+                await reader.close()
+
     async def capture(self, barrier: Barrier) -> Captured:
-        """Where every split stands now."""
-        state = SubtaskState(splits=tuple(split.to_data(self.uid) for split in self.splits))
+        """Where every split stands, as of the last `note_positions`."""
+        state = SubtaskState(splits=tuple(split.to_data() for split in self.splits))
 
         async def write() -> SubtaskState:
             return state
@@ -64,6 +101,19 @@ class SourcePart:
     async def capture_savepoint(self, barrier: Barrier) -> Captured:
         """The same: positions stand in the manifest."""
         return await self.capture(barrier)
+
+    async def close(self) -> None:
+        """Close every reader; the first error is raised when all are closed."""
+        failure: Exception | None = None
+        for split in self.splits:
+            reader, split.reader = split.reader, None
+            if reader is not None:
+                try:
+                    await reader.close()
+                except Exception as error:  # noqa: BLE001  raised below
+                    failure = failure or error
+        if failure is not None:
+            raise failure
 
 
 class SourceSubtask(Subtask):
@@ -77,8 +127,9 @@ class SourceSubtask(Subtask):
         self._unopened = deque(split for split in part.splits if not split.ended)
         self._open: deque[SplitState] = deque()
         self._reading: asyncio.Task[Any] | None = None
-        self._halted = False
+        self._is_halted = False
         self._empty_in_a_row = 0
+        self._pause: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------------------------ control
 
@@ -90,7 +141,7 @@ class SourceSubtask(Subtask):
 
     def resume(self) -> None:
         """A stop did not come about: go on reading."""
-        self._halted = False
+        self._is_halted = False
         self.wakeup.set()
 
     def abort(self, checkpoint: int) -> None:
@@ -101,27 +152,29 @@ class SourceSubtask(Subtask):
 
     async def loop(self) -> None:
         """Process what was read, then barriers, then start the next read; wait for the first of what may happen."""
-        try:
-            while True:
-                # A read that ends after a halting barrier stays where it is: its records are not in that snapshot.
-                if self._reading is not None and self._reading.done() and not self._halted:
-                    await self._take_read()
-                elif self._triggers:
-                    await self._emit_barrier(self._triggers.popleft())
-                elif not self._outputs.writable:
-                    await self._wait_for_credit()
-                elif self._may_read():
-                    await self._start_read()
-                elif not self.is_ended and not self._halted and self._reading is None:
-                    await self.end_input()
-                else:
-                    await self.fire_timers()
-                    await self._wait()
-        finally:
-            await self._close_readers()
+        while True:
+            # A read that ends after a halting barrier stays where it is: its records are not in that snapshot.
+            if self._reading is not None and self._reading.done() and not self._is_halted:
+                await self._take_read(self._reading)
+            elif self._triggers:
+                await self._emit_barrier(self._triggers.popleft())
+            elif self._is_halted or self.is_ended:
+                await self._wait()
+            elif not self._outputs.writable:
+                await self._wait_for_credit()
+            elif self._may_read():
+                self._start_read()
+            elif self._is_exhausted():
+                await self.end_input()
+            else:
+                await self.fire_timers()
+                await self._wait()
 
     def _may_read(self) -> bool:
-        return self._reading is None and not self._halted and not self.is_ended and bool(self._open or self._unopened)
+        return self._reading is None and self._pause is None and bool(self._open or self._unopened)
+
+    def _is_exhausted(self) -> bool:
+        return self._reading is None and not self._open and not self._unopened
 
     async def _wait_for_credit(self) -> None:
         """Wait for credit or a trigger: barriers need no credit."""
@@ -129,49 +182,41 @@ class SourceSubtask(Subtask):
         await self._wait()
         self.counters.blocked += self._now() - begun
 
+    async def _make_room(self) -> None:
+        """Do not wait: a barrier may be due, and what is in hand must be through before it."""
+
     async def _emit_barrier(self, barrier: Barrier) -> None:
-        if barrier.halt:
-            self._halted = True
+        if not self._is_halted:
+            self._part.note_positions()
+        self._is_halted = self._is_halted or barrier.halt
         await self.snapshot(barrier)
 
     # ------------------------------------------------------------------ reading
 
-    async def _start_read(self) -> None:
+    def _start_read(self) -> None:
         if not self._open:
-            await self._open_next()
+            self._open.append(self._unopened.popleft())
         split = self._open[0]
-        assert split.reader is not None
-        self._reading = asyncio.create_task(self._read(split.reader), name=f"read {self._part.uid} {split.split.id}")
+        step = self._part.read(split, min(self._slice * SLICES_PER_READ, self._batch_size))
+        self._reading = asyncio.create_task(step, name=f"read {self._part.uid} {split.split.id}")
         self._reading.add_done_callback(lambda _: self.wakeup.set())
 
-    async def _read(self, reader: SourceReader) -> Any:
-        # No more than one slice, so that a barrier waits for no more than that.
-        return await reader.read(min(self._slice, self._batch_size))
-
-    async def _open_next(self) -> None:
-        split = self._unopened.popleft()
-        try:
-            split.reader = await self._part.source.open(split.split, split.position, self._part.context)
-        except FlowPointError as error:
-            error.operator = error.operator or self._part.uid
-            raise
-        self._open.append(split)
-
-    async def _take_read(self) -> None:
+    async def _take_read(self, reading: asyncio.Task[Any]) -> None:
         """Process what a read has returned."""
-        assert self._reading is not None
-        reading, self._reading = self._reading, None
+        self._reading = None
         split = self._open[0]
-        try:
-            values = reading.result()
-        except FlowPointError as error:
-            error.operator = error.operator or self._part.uid
-            raise
+        if reading.cancelled():
+            raise self._odd(split, "cancelled itself")
+        values = reading.result()
+        split.has_read = True
         if values is END:
-            await self._end_split(split)
+            self._open.popleft()
+            split.ended = True
+            await self._part.put_away(split)
         elif not isinstance(values, list):
-            shown = f"{type(values).__name__}; it must return a list, or END"
-            raise UserCodeError(f"source '{self._part.uid}' split '{split.split.id}': read() returned {shown}")
+            raise self._odd(
+                split, f"returned {shorten(values)}, a {type(values).__name__}, where a list or END belongs"
+            )
         elif values:
             self._empty_in_a_row = 0
             await self.process(values)
@@ -180,32 +225,41 @@ class SourceSubtask(Subtask):
             await self._look_elsewhere()
         await self.fire_timers()
 
-    async def _end_split(self, split: SplitState) -> None:
-        assert split.reader is not None
-        split.position = split.reader.position()
-        split.ended = True
-        self._open.popleft()
-        reader, split.reader = split.reader, None
-        await reader.close()
+    def _odd(self, split: SplitState, what: str) -> UserCodeError:
+        error = UserCodeError(f"source '{self._part.uid}': read() of split '{split.split.id}' {what}")
+        error.operator = self._part.uid
+        return error
 
     async def _look_elsewhere(self) -> None:
-        """Nothing in this split now: try another one, and pause when none of them has anything."""
+        """Nothing in this split now: go on to another one, and pause when none of them has anything."""
         self._empty_in_a_row += 1
-        self._open.rotate(-1)
-        if self._unopened and len(self._open) < OPEN_READERS_MAX:
-            await self._open_next()
-            self._open.rotate(1)
-        elif self._empty_in_a_row >= len(self._open):
+        idle = self._open.popleft()
+        if self._unopened:
+            next_one = self._unopened.popleft()
+            if len(self._open) + 1 < OPEN_READERS_MAX:
+                self._open.append(idle)
+            else:
+                await self._part.put_away(idle)
+                self._unopened.append(idle)
+            self._open.appendleft(next_one)
+        else:
+            self._open.append(idle)
+        if self._empty_in_a_row >= len(self._open) + len(self._unopened):
             self._empty_in_a_row = 0
-            pause = asyncio.get_running_loop().call_later(IDLE_SECONDS, self.wakeup.set)
-            if not self._triggers:
-                await self._wait()
-            pause.cancel()
+            self._pause = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._end_pause)
 
-    async def _close_readers(self) -> None:
-        if self._reading is not None and not self._reading.done():
-            self._reading.cancel()
-            await asyncio.wait([self._reading])
-        for split in self._open:
-            if split.reader is not None:
-                await split.reader.close()
+    def _end_pause(self) -> None:
+        self._pause = None
+        self.wakeup.set()
+
+    async def close(self) -> None:
+        """Let go of everything; a read that is under way is cancelled."""
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.cancel()
+            # Whatever it ends with: nobody needs it any more.
+            await asyncio.gather(reading, return_exceptions=True)
+        await super().close()

@@ -1,9 +1,9 @@
 """One subtask: the loop that moves records, and what both kinds of subtask do at a barrier.
 
-`Subtask` owns the pipeline, the outputs and the parts that go into snapshots. `ProcessingSubtask` (here) reads from an
-input gate under the alignment machine; `SourceSubtask` (`source_subtask.py`) reads from source readers. Inside one
-subtask everything runs in one coroutine, so a snapshot sees no half-processed batch; writing snapshots and committing
-sinks run beside it, each in order.
+`Subtask` owns the pipeline, the outputs and the parts that go into snapshots. `processing_subtask.py` reads from an
+input gate under the alignment machine, `source_subtask.py` from source readers. Inside one subtask everything runs in
+one coroutine, so a snapshot sees no half-processed batch; writing snapshots and committing sinks run beside it, each in
+order.
 
 A batch is processed in slices of about `SLICE_SECONDS`, so that neither slow user code nor a slow sink keeps the other
 subtasks of the worker, or a barrier, waiting.
@@ -15,22 +15,33 @@ is sent only after everything it names is durable; a commit only after `Complete
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from flowpoint.errors import FlowPointError
+from flowpoint.errors import BadRecordError, FlowPointError, TransientError, UserCodeError
 from flowpoint.model import messages
-from flowpoint.model.elements import END_OF_INPUT, Barrier, Batch, EndOfInput, Event
+from flowpoint.model.elements import END_OF_INPUT, Barrier
 from flowpoint.model.plan import SubtaskId
-from flowpoint.protocol.alignment import BarrierAligner, Block, Decline, Snapshot, Unblock
-from flowpoint.runtime.inputs import InputGate
 from flowpoint.runtime.outputs import Outputs
 from flowpoint.runtime.parts import Captured, KeyedPart, Part, SinkPart
 from flowpoint.runtime.pipeline import Pipeline
 
-SLICE_SECONDS = 0.01
-TIMER_SLACK_MS = 1
+SLICE_SECONDS: Final = 0.01
+"""For code that blocks the loop."""
+
+WRITE_SECONDS: Final = 0.2
+"""For a slice and its sink: longer, since a sink that waits for others may need its time per call."""
+
+SLICE_FIRST: Final = 64
+"""Records in the first slice, and the least that a slow sink brings it down to."""
+
+SPILLS_MAX: Final = 2
+"""Early writes of one subtask that may be under way: changed state waits in memory until it is written."""
+
+CLOCK_DOUBT_SECONDS: Final = 1.0
+"""Wall time may jump: never sleep longer than this on its word."""
 
 Report: TypeAlias = Callable[[messages.Message], None]
 
@@ -65,12 +76,13 @@ class SubtaskParts:
 
 
 @dataclass(frozen=True, slots=True)
-class _Snapshot:
-    """What was frozen and has to be written, by uid: for a checkpoint, a savepoint or both. No barrier: a spill."""
+class _Capture:
+    """What was frozen at a barrier (None: early) and is to be written. `saved` is what goes into a savepoint."""
 
     barrier: Barrier | None
-    captured: list[tuple[str, Captured]]
+    parts: list[tuple[str, Captured]]
     saved: list[tuple[str, Captured]] = field(default_factory=list)
+    alignment_ms: int = 0
 
 
 class Subtask:
@@ -87,14 +99,16 @@ class Subtask:
         self._report = built.report
         self._clock_ms = built.clock_ms
         self._log = built.log
-        self._slice = min(64, built.slice_max)
+        self._slice = min(SLICE_FIRST, built.slice_max)
         self._slice_max = built.slice_max
         self._sink = next((part for part in built.parts if isinstance(part, SinkPart)), None)
         self._keyed = [part for part in built.parts if isinstance(part, KeyedPart)]
-        self._snapshots: asyncio.Queue[_Snapshot] = asyncio.Queue()
+        self._captures: asyncio.Queue[_Capture] = asyncio.Queue()
         self._commits: asyncio.Queue[int] = asyncio.Queue()
+        self._spills = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
+        self._is_closed = False
         self.is_ended = False
 
     # ------------------------------------------------------------------ life
@@ -103,26 +117,43 @@ class Subtask:
         """Run until cancelled. Raises an ExceptionGroup with what failed."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._write_snapshots(), name=f"snapshots {self.id}")
+                group.create_task(self._for_ever(self._write_captures()), name=f"snapshots {self.id}")
                 if self._sink is not None:
-                    group.create_task(self._run_commits(self._sink), name=f"commits {self.id}")
-                group.create_task(self.loop(), name=f"loop {self.id}")
+                    group.create_task(self._for_ever(self._run_commits(self._sink)), name=f"commits {self.id}")
+                group.create_task(self._for_ever(self.loop()), name=f"loop {self.id}")
         finally:
-            await self._close()
+            await self.close()
+
+    async def _for_ever(self, duty: Coroutine[Any, Any, None]) -> None:
+        """Do a duty that has no end. A `CancelledError` that nobody asked for would end it unnoticed."""
+        try:
+            await duty
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            text = "a source, sink or function of this subtask has cancelled its caller; let it raise another exception"
+            raise UserCodeError(text) from error
 
     async def loop(self) -> None:
         """Move records until cancelled."""
         raise NotImplementedError
 
-    async def _close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+    async def close(self) -> None:
+        """Let go of everything, once. What fails meanwhile is only logged: why the subtask ended is what matters."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._arm(None)
         self._outputs.close()
         self._pipeline.close()
-        for keyed in self._keyed:
-            keyed.backend.close()
-        if self._sink is not None and self._sink.writer is not None:
-            await self._sink.writer.close()
+        for closing in [*(process.close for _, process in self._pipeline.processes), *(p.close for p in self._parts)]:
+            await close_quietly(closing, f"subtask {self.id}", self._log)
+
+    def statistics(self) -> Counters:
+        """The numbers as they are now."""
+        self.counters.records_out = self._records_made
+        return self.counters
 
     # ------------------------------------------------------------------ records
 
@@ -133,48 +164,64 @@ class Subtask:
         start = 0
         while start < count:
             size = self._slice
-            part = values if start == 0 and size >= count else values[start : start + size]
+            part = values[start : start + size] if start or size < count else values
             start += size
             begun = self._now()
-            await self._deliver(self._pipeline.run(part))
-            self._adapt(len(part), self._now() - begun)
-            self._spill()
+            made = self._records_made
+            emitted = self._pipeline.run(part)
+            computed = self._now()
+            await self._deliver(emitted)
+            self._adapt(len(part), self._records_made - made, computed - begun, self._now() - begun)
+            await self._spill()
             # Let the links, the other subtasks and the control messages of this worker have their turn.
             await asyncio.sleep(0)
             if start < count:
-                await self.wait_writable()
+                await self._make_room()
+
+    @property
+    def _records_made(self) -> int:
+        """Records that left the pipeline since the start."""
+        return self.counters.records_out if self._sink is not None else self._outputs.records_out
+
+    async def _make_room(self) -> None:
+        """Wait, between two slices of a batch, until more may be produced."""
+        await self.wait_writable()
 
     async def _deliver(self, values: list[Any] | None) -> None:
         """Hand what the pipeline produced to the sink or the outputs."""
         if self._sink is None:
-            self.counters.records_out += len(values) if values else 0
-            try:
-                self._outputs.add(values)
-            except Exception as error:
-                raise self._outputs.locate(error) or error from error
+            self._outputs.add(values)
         elif values:
-            assert self._sink.writer is not None
             self.counters.records_out += len(values)
-            try:
-                await self._sink.writer.write(values)
-            except FlowPointError as error:
-                error.operator = error.operator or self._sink.uid
-                raise
+            await self._sink.write(values)
 
-    def _adapt(self, size: int, seconds: float) -> None:
-        """Aim at slices of SLICE_SECONDS."""
-        self.counters.busy += seconds
-        if seconds > 2 * SLICE_SECONDS:
-            self._slice = max(1, int(size * SLICE_SECONDS / seconds))
-        elif seconds < SLICE_SECONDS and size >= self._slice:
+    def _adapt(self, size: int, made: int, computing: float, in_all: float) -> None:
+        """Aim at slices of SLICE_SECONDS, WRITE_SECONDS together with the sink, and about `slice_max` records made.
+
+        Output counts as input does: few records at a time stay in the processor's caches and cost the collector less.
+        """
+        self.counters.busy += in_all
+        if computing > 2 * SLICE_SECONDS:
+            self._slice = max(1, int(size * SLICE_SECONDS / computing))
+        elif made > 2 * self._slice_max:
+            self._slice = max(1, size * self._slice_max // made)
+        elif in_all > 2 * WRITE_SECONDS:
+            self._slice = min(self._slice, max(SLICE_FIRST, size // 2))
+        elif size >= self._slice and made <= self._slice_max and computing < SLICE_SECONDS and in_all < WRITE_SECONDS:
             self._slice = min(self._slice_max, self._slice * 2)
 
-    def _spill(self) -> None:
+    async def _spill(self) -> None:
         """Write changed state early where it has outgrown its memory, and go on with merging what is durable."""
         for part in self._keyed:
-            if part.backend.needs_spill():
-                self._snapshots.put_nowait(_Snapshot(None, [(part.uid, part.freeze())]))
-            part.backend.merge_some()
+            with _naming(part):
+                needs_spill = part.backend.needs_spill()
+            if needs_spill:
+                while self._spills >= SPILLS_MAX:
+                    await self._wait()
+                self._spills += 1
+                self._captures.put_nowait(_Capture(None, [(part.uid, part.freeze())]))
+            with _naming(part):
+                part.backend.merge_some()
 
     async def wait_writable(self) -> None:
         """Wait until every output has credit: this is where a slow consumer slows its producer."""
@@ -186,8 +233,10 @@ class Subtask:
         self.counters.blocked += self._now() - begun
 
     async def _wait(self) -> None:
+        """Wait until something may have changed. Whoever waits looks again at all it waits for."""
         await self.wakeup.wait()
         self.wakeup.clear()
+        self._outputs.check()
 
     @staticmethod
     def _now() -> float:
@@ -196,27 +245,33 @@ class Subtask:
     # ------------------------------------------------------------------ timers
 
     async def fire_timers(self) -> None:
-        """Fire the processing-time timers that are due, and ask to be woken for the next one."""
+        """Fire processing-time timers that are due, a slice of them at most, and ask to be woken for the next one."""
         if not self._pipeline.processes:
             return
+        now = self._clock_ms()
         due = self._pipeline.next_timer_ms()
-        if due is not None and due <= self._clock_ms():
-            for emitted in self._pipeline.fire_due(self._clock_ms()):
+        if due is not None and due <= now:
+            for emitted in self._pipeline.fire_due(now, self._slice):
                 await self._deliver(emitted)
+            await asyncio.sleep(0)
             due = self._pipeline.next_timer_ms()
         self._arm(due)
 
     def _arm(self, due: int | None) -> None:
-        if due == self._timer_at and self._timer is not None:
+        """Be woken when a timer is due, at once when it is already."""
+        if due is not None and due == self._timer_at and self._timer is not None:
             return
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._timer_at = due
         if due is not None:
-            # Wall time may jump: never sleep longer than a second on its word.
-            delay = min(max(due - self._clock_ms(), TIMER_SLACK_MS) / 1000, 1.0)
-            self._timer = asyncio.get_running_loop().call_later(delay, self._on_timer)
+            seconds = (due - self._clock_ms()) / 1000
+            if seconds <= 0:
+                self.wakeup.set()
+            else:
+                delay = min(seconds, CLOCK_DOUBT_SECONDS)
+                self._timer = asyncio.get_running_loop().call_later(delay, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -224,11 +279,15 @@ class Subtask:
 
     async def end_input(self) -> None:
         """Every input has ended: fire what waits for time, tell the outputs, and say so."""
-        for emitted in self._pipeline.fire_due(None):
+        for emitted in self._pipeline.fire_last(self._slice_max):
             await self._deliver(emitted)
-        dropped = sum(process.timers_dropped for _, process in self._pipeline.processes)
-        if dropped:
-            self._log(f"subtask {self.id}: {dropped} timers set at the end of input can never fire and were dropped")
+            await asyncio.sleep(0)
+            await self._make_room()
+        if self._pipeline.timers_dropped:
+            self._log(
+                f"subtask {self.id}: {self._pipeline.timers_dropped} timers were set at the end of input, where no time"
+                " comes any more, and were dropped"
+            )
         self._arm(None)
         self._outputs.send_event(END_OF_INPUT)
         self.is_ended = True
@@ -244,26 +303,50 @@ class Subtask:
         if barrier.savepoint:
             saved = [(part.uid, await part.capture_savepoint(barrier)) for part in self._parts]
         self._outputs.send_event(barrier)
-        self._snapshots.put_nowait(_Snapshot(barrier, captured, saved))
+        self._captures.put_nowait(_Capture(barrier, captured, saved, self.counters.alignment_ms))
 
-    async def _write_snapshots(self) -> None:
-        """Make captured snapshots durable, in order, and acknowledge them."""
+    async def _write_captures(self) -> None:
+        """Make what was captured durable, in order, and acknowledge it."""
         while True:
-            snapshot = await self._snapshots.get()
-            barrier = snapshot.barrier
-            try:
-                operators = {uid: (await write()).to_data() for uid, write in snapshot.captured}
-                saved = {uid: (await write()).to_data() for uid, write in snapshot.saved}
-            except (FlowPointError, OSError) as error:
+            capture = await self._captures.get()
+            operators, failure = await self._write(capture.parts)
+            saved, failure_saved = await self._write(capture.saved)
+            failure = failure or failure_saved
+            barrier = capture.barrier
+            if barrier is None:
+                self._on_spilled(failure)
+            elif failure is not None:
                 # The state is kept in memory and goes into the next snapshot; this one has failed.
-                self._log(f"subtask {self.id}: snapshot not written: {error}")
-                if barrier is not None:
-                    self._decline(barrier.checkpoint, f"failed while writing: {error}")
-                continue
-            if barrier is not None:
-                stats = {"alignment_ms": self.counters.alignment_ms}
-                ack = messages.Ack(self.attempt, barrier.checkpoint, list(self.id), operators, stats, saved)
-                self._report(ack)
+                self._log(f"subtask {self.id}: its part of checkpoint {barrier.checkpoint} was not written: {failure}")
+                self._decline(barrier.checkpoint, f"failed while writing: {failure}")
+            else:
+                stats = {"alignment_ms": capture.alignment_ms}
+                self._report(messages.Ack(self.attempt, barrier.checkpoint, list(self.id), operators, stats, saved))
+
+    async def _write(self, parts: list[tuple[str, Captured]]) -> tuple[dict[str, Any], Exception | None]:
+        """Write every part, also after one has failed: each has to learn how its own writing ended.
+
+        Raises:
+            FlowPointError: something that no later try can mend.
+        """
+        operators: dict[str, Any] = {}
+        failure: Exception | None = None
+        for uid, write in parts:
+            try:
+                operators[uid] = (await write()).to_data()
+            except (TransientError, OSError) as error:
+                failure = failure or error
+            except FlowPointError as error:
+                error.operator = error.operator or uid
+                raise
+        return operators, failure
+
+    def _on_spilled(self, failure: Exception | None) -> None:
+        if failure is not None:
+            # No checkpoint is there that could be declined, and memory has run out.
+            raise failure
+        self._spills -= 1
+        self.wakeup.set()
 
     def _decline(self, checkpoint: int, reason: str) -> None:
         self._report(messages.Decline(self.attempt, checkpoint, list(self.id), reason))
@@ -283,69 +366,22 @@ class Subtask:
         """Checkpoint `checkpoint` was given up. What was captured for it stays in the state of the next one."""
 
 
-class ProcessingSubtask(Subtask):
-    """A subtask that reads from other subtasks."""
-
-    def __init__(self, built: SubtaskParts, gate: InputGate, *, exactly_once: bool) -> None:
-        super().__init__(built)
-        self._gate = gate
-        self._aligner = BarrierAligner(len(gate), exactly_once=exactly_once)
-        self._ended = [False] * len(gate)
-        self._aligning_since: float | None = None
-
-    async def loop(self) -> None:
-        """Take elements in order; wait when there is nothing to take or nowhere to put."""
-        while True:
-            await self.wait_writable()
-            await self.fire_timers()
-            taken = self._gate.take()
-            if taken is None:
-                await self._wait()
-                continue
-            channel, element = taken
-            if type(element) is Batch:
-                await self.process(element.values)
-            else:
-                await self._on_event(channel, element)  # type: ignore[arg-type]
-
-    async def _on_event(self, channel: int, event: Event) -> None:
-        if isinstance(event, Barrier):
-            if self._aligning_since is None:
-                self._aligning_since = self._now()
-            await self._act(self._aligner.on_barrier(channel, event))
-        elif isinstance(event, EndOfInput):
-            assert not self._ended[channel], f"subtask {self.id}: channel={channel} ended twice"
-            self._ended[channel] = True
-            if all(self._ended):
-                await self.end_input()
-
-    async def _act(self, actions: Sequence[Block | Unblock | Snapshot | Decline]) -> None:
-        for action in actions:
-            match action:
-                case Block(channel):
-                    self._gate.block(channel)
-                case Unblock(channels):
-                    self._gate.unblock(channels)
-                case Snapshot(barrier):
-                    await self._on_snapshot(barrier)
-                case Decline(checkpoint, reason):
-                    self._decline(checkpoint, reason)
-
-    async def _on_snapshot(self, barrier: Barrier) -> None:
-        if self._aligning_since is not None:
-            self.counters.alignment_ms = round((self._now() - self._aligning_since) * 1000)
-            self._aligning_since = None
-        await self.snapshot(barrier)
-
-    def abort(self, checkpoint: int) -> None:
-        """Release an alignment for this checkpoint, and swallow its late barriers (rule 12)."""
-        for action in self._aligner.on_abort(checkpoint):
-            match action:
-                case Unblock(channels):
-                    self._gate.unblock(channels)
-                case _:
-                    raise AssertionError(f"subtask {self.id}: abort of checkpoint={checkpoint} led to {action}")
-        self._aligning_since = None
+async def close_quietly(closing: Callable[[], Awaitable[None] | None], where: str, log: Callable[[str], None]) -> None:
+    """Let go of something where an error must hide no other: it is logged."""
+    try:
+        waiting = closing()
+        if waiting is not None:
+            await waiting
+    except Exception as error:  # noqa: BLE001  whatever a connector or function does at its end
+        log(f"{where}: {type(error).__name__} while closing: {error}")
 
 
-__all__ = ["Counters", "ProcessingSubtask", "Report", "Subtask", "SubtaskParts"]
+@contextmanager
+def _naming(part: KeyedPart) -> Iterator[None]:
+    """Name the operator whose state holds what can never be written: looking at samples and merging may meet it."""
+    try:
+        yield
+    except BadRecordError as error:
+        explained = BadRecordError(f"cannot keep the state of operator '{part.uid}': {error}")
+        explained.operator = part.uid
+        raise explained from error

@@ -54,25 +54,29 @@ class _Worker:
 
     async def run(self, coordinator_address: str, heartbeat_interval: float) -> None:
         host = self._host
-        listener = await host.listen(
-            host.socket_address(f"w{self._index}-{self._incarnation}"), self._reception.on_link
-        )
-        self._link = await host.connect(coordinator_address)
-        self._link.start(self._on_frame, lambda _: self._mailbox.put_nowait(None))
-        beat = encode_message(messages.Heartbeat(self._index, self._incarnation))
-        stop_heartbeat = host.start_heartbeat(coordinator_address, beat, heartbeat_interval)
-        hello = messages.Hello(self._index, host.pid, host.start_time, self._incarnation, listener.address)
-        self._send(hello)
+        address = host.socket_address(f"w{self._index}-{self._incarnation}")
+        listener = await host.listen(address, self._reception.on_link)
         try:
-            async with asyncio.TaskGroup() as group:
-                stats = group.create_task(self._report_stats(), name="stats")
-                await self._obey(group)
-                await self._release()
-                stats.cancel()
+            self._link = await host.connect(coordinator_address)
+            self._link.start(self._on_frame, lambda _: self._mailbox.put_nowait(None))
+            beat = encode_message(messages.Heartbeat(self._index, self._incarnation))
+            stop_heartbeat = host.start_heartbeat(coordinator_address, beat, heartbeat_interval)
+            try:
+                self._send(messages.Hello(self._index, host.pid, host.start_time, self._incarnation, listener.address))
+                await self._obey_to_the_end()
+            finally:
+                stop_heartbeat()
+                self._link.close()
         finally:
-            stop_heartbeat()
             listener.close()
-            self._link.close()
+            self._reception.close()
+
+    async def _obey_to_the_end(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            stats = group.create_task(self._report_stats(), name="stats")
+            await self._obey(group)
+            await self._release()
+            stats.cancel()
 
     def _on_frame(self, frame: bytes) -> None:
         self._mailbox.put_nowait(decode_message(frame))
@@ -90,7 +94,8 @@ class _Worker:
             if isinstance(message, messages.Deploy):
                 await self._deploy(message, group)
             elif isinstance(message, messages.Release):
-                await self._release()
+                if self._attempt is None or self._attempt.number <= message.attempt:
+                    await self._release()
                 self._send(messages.Released(message.attempt, self._index))
             elif self._attempt is not None and self._attempt.number == getattr(message, "attempt", 0):
                 self._order(self._attempt, message)
@@ -112,14 +117,20 @@ class _Worker:
                 raise AssertionError(f"worker: unexpected message {message}")
 
     async def _deploy(self, message: messages.Deploy, group: asyncio.TaskGroup) -> None:
+        if self._attempt is not None and self._attempt.number >= message.attempt:
+            return
         await self._release()
         try:
             functions = self._load(message)
-        except Exception as error:  # the job's own code may raise anything
+            self._attempt = Attempt(message, self._surroundings(message, functions))
+        except (Exception, SystemExit) as error:  # noqa: BLE001  the job's own code may raise anything
             self._send(describe_failure(error, message.attempt, self._index, []))
             return
+        self._running = group.create_task(self._attempt.run(), name=f"attempt {message.attempt}")
+
+    def _surroundings(self, message: messages.Deploy, functions: Mapping[str, OperatorDef]) -> Surroundings:
         exchange = self._exchange(message, functions)
-        around = Surroundings(
+        return Surroundings(
             host=self._host,
             worker=self._index,
             storage=FolderStorage(self._host.disk, self._host.new_id, message.storage),
@@ -129,8 +140,6 @@ class _Worker:
             report=self._send,
             log=self._log,
         )
-        self._attempt = Attempt(message, around)
-        self._running = group.create_task(self._attempt.run(), name=f"attempt {message.attempt}")
 
     def _exchange(self, message: messages.Deploy, functions: Mapping[str, OperatorDef]) -> Exchange:
         types = [t for definition in functions.values() for t in definition.types]
@@ -139,8 +148,7 @@ class _Worker:
         def on_lost(reason: str) -> None:
             self._send(describe_failure(LinkLost(reason), message.attempt, self._index, []))
 
-        exchange = Exchange(self._host, message.attempt, self._index, Codec(TypeRegistry(types)), peers, on_lost)
-        return exchange
+        return Exchange(self._host, message.attempt, self._index, Codec(TypeRegistry(types)), peers, on_lost)
 
     async def _release(self) -> None:
         """End the current attempt and wait until nothing of it is left."""
@@ -149,9 +157,7 @@ class _Worker:
         running, self._running, self._attempt = self._running, None, None
         self._reception.end()
         running.cancel()
-        await asyncio.wait([running])
-        if not running.cancelled() and (error := running.exception()) is not None:
-            raise error
+        await asyncio.gather(running, return_exceptions=True)
 
     async def _report_stats(self) -> None:
         while True:

@@ -24,12 +24,16 @@ from flowpoint.sim.world import InvariantBroken, SimWorld
 _COMMIT = re.compile(r"(\d{8,})\.json")
 _DIRECTORY = re.compile(r"chk-(\d+)-a(\d+)")
 _PART = re.compile(r"part-(\d+)-(?:\w+-)?(\d+)-a(\d+)-([^.]+)\..+")
-CHECKPOINT_KINDS = frozenset({"checkpoint", "stopped", "finished"})
+CHECKPOINT = "checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """An entry of the commit log, as far as checkers look at it."""
+    """An entry of the commit log, as far as checkers look at it.
+
+    taken_from: the snapshot that a checkpoint was made of by linking or copying it, "" for all others.
+    savepoint: the folder of the savepoint that a "savepoint" entry tells of.
+    """
 
     number: int
     kind: str
@@ -37,6 +41,8 @@ class Commit:
     lineage: str
     checkpoint: int
     directory: str
+    taken_from: str = ""
+    savepoint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,15 @@ def parse_commit(number: int, data: bytes) -> Commit:
         body["lineage"],
         int(match[1]) if match else 0,
         directory if match else "",
+        str(body["extra"].get("from", "")) if body["kind"] == CHECKPOINT else "",
+        str(body["extra"]["savepoint"]) if body["kind"] == "savepoint" else "",
     )
+
+
+def checkpoint_of(directory: str) -> tuple[int, int] | None:
+    """(checkpoint, attempt) of a checkpoint's folder."""
+    match = _DIRECTORY.fullmatch(directory)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def parse_part(name: str) -> Part | None:
@@ -74,7 +88,8 @@ def files_of_manifest(data: bytes) -> list[StateFile]:
     """The files that a manifest names."""
     operators: dict[str, Any] = json.loads(data)["operators"]
     subtasks = [subtask for operator in operators.values() for subtask in operator["subtasks"]]
-    return [file for subtask in subtasks for file in SubtaskState.from_data(subtask).files]
+    states = [SubtaskState.from_data(subtask) for subtask in subtasks]
+    return [file for state in states for file in (*state.files, *state.exports)]
 
 
 class Checker:
@@ -128,9 +143,11 @@ class StorageChecker(Checker):
     def __init__(self, world: SimWorld, root: str) -> None:
         super().__init__(world, root)
         self.commits: dict[int, Commit] = {}
+        self.on_savepoint: Callable[[Commit], None] = lambda _: None
         self._bytes: dict[int, bytes] = {}
         self._manifests: dict[str, bytes] = {}
         self._named: dict[str, list[StateFile]] = {}
+        self._written_in: dict[str, int] = {}
         self._damaged: set[str] = set()
 
     @property
@@ -138,10 +155,14 @@ class StorageChecker(Checker):
         """The entry with the highest number ever seen."""
         return self.commits[max(self.commits)] if self.commits else None
 
+    def has_checkpoint(self, checkpoint: int) -> bool:
+        """Whether a checkpoint of this number was ever committed."""
+        return any(one.kind == CHECKPOINT and one.checkpoint == checkpoint for one in self.commits.values())
+
     def is_committed(self, checkpoint: int, attempt: int, lineage: str) -> bool:
         """Whether a checkpoint of this attempt and lineage, this one or a later, was ever committed."""
         return any(
-            commit.kind in CHECKPOINT_KINDS
+            commit.kind == CHECKPOINT
             and commit.checkpoint >= checkpoint
             and commit.directory == f"chk-{commit.checkpoint}-a{attempt}"
             and commit.lineage.startswith(lineage)
@@ -159,7 +180,7 @@ class StorageChecker(Checker):
         names = self.files.list(f"{self.root}/commits")
         numbers = [int(match[1]) for match in map(_COMMIT.fullmatch, names) if match is not None]
         found = [self.commits[number] for number in numbers if number in self.commits]
-        return [commit for commit in found if commit.kind in CHECKPOINT_KINDS and commit.directory]
+        return [commit for commit in found if commit.kind == CHECKPOINT and commit.directory]
 
     def damage_newest(self) -> str | None:
         """Rot one file of the newest committed checkpoint, if it has an older one behind it; says which."""
@@ -183,6 +204,8 @@ class StorageChecker(Checker):
             self._on_commit(name)
         elif change.kind in ("link", "rename") and name.endswith("/manifest.json"):
             self._on_manifest(name)
+        elif change.kind in ("link", "rename", "create") and name.startswith("shared/"):
+            self._written_in[name] = self.newest.attempt if self.newest is not None else 0
         elif change.kind == "remove":
             self._on_remove(name)
 
@@ -205,10 +228,12 @@ class StorageChecker(Checker):
         commit = parse_commit(number, data)
         self._check_order(commit)
         self.commits[number], self._bytes[number] = commit, data
+        if commit.savepoint and commit.kind == "savepoint":
+            self.on_savepoint(commit)
         self.world.trace.tell(
             "storage", f"commit {number}: {commit.kind} {commit.directory} of attempt {commit.attempt}"
         )
-        if commit.kind in CHECKPOINT_KINDS and commit.directory:
+        if commit.kind == CHECKPOINT and commit.directory:
             self._check_whole(commit.directory, f"commit {number}")
 
     def _check_order(self, commit: Commit) -> None:
@@ -223,10 +248,8 @@ class StorageChecker(Checker):
             commit.attempt >= newest.attempt,
             lambda: f"attempt {commit.attempt} committed {commit.number} after attempt {newest.attempt} began",
         )
-        if commit.kind == "checkpoint":
-            ids = [
-                c.checkpoint for c in self.commits.values() if c.kind == "checkpoint" and c.lineage == commit.lineage
-            ]
+        if commit.kind == CHECKPOINT:
+            ids = [c.checkpoint for c in self.commits.values() if c.kind == CHECKPOINT and c.lineage == commit.lineage]
             self.require(
                 commit.checkpoint > max(ids, default=0),
                 lambda: f"commit {commit.number} has checkpoint {commit.checkpoint}, after {max(ids)} was committed",
@@ -247,7 +270,22 @@ class StorageChecker(Checker):
         )
         self._named[directory] = files_of_manifest(data)
         for file in self._named[directory]:
-            self._check_file(file, f"the manifest of {directory}")
+            self.check_file(file, f"the manifest of {directory}")
+            self._check_origin(file, directory, body["attempt"])
+
+    def _check_origin(self, file: StateFile, directory: str, attempt: int) -> None:
+        """A file is the attempt's own, or that of a committed checkpoint: never what a dead attempt left (rule 4)."""
+        written_in = self._written_in.get(file.path, 0)
+        if written_in >= attempt or not written_in:
+            return
+        committed = {commit.directory for commit in self.commits.values() if commit.kind == CHECKPOINT}
+        self.require(
+            any(file in self._named_by(one) for one in committed),
+            lambda: (
+                f"the manifest of {directory} names {file.path}, which another attempt wrote "
+                "and no committed checkpoint holds"
+            ),
+        )
 
     def _on_remove(self, name: str) -> None:
         for commit in self.retained():
@@ -280,9 +318,10 @@ class StorageChecker(Checker):
                 self.files.is_durable(f"{self.root}/{path}"), lambda: f"{who} needs {path}, which is not durable"
             )
         for file in self._named_by(directory):
-            self._check_file(file, who)
+            self.check_file(file, who)
 
-    def _check_file(self, file: StateFile, who: str) -> None:
+    def check_file(self, file: StateFile, who: str) -> None:
+        """End the run unless a file of state is there, whole and durable."""
         if file.path in self._damaged:
             return
         found = self.find(file.path)
@@ -293,16 +332,54 @@ class StorageChecker(Checker):
         )
 
 
+class SavepointChecker(Checker):
+    """A folder in which savepoints are made.
+
+    - Whatever the manifest of a savepoint names is in its folder, durable and whole, when the manifest appears.
+    - A savepoint that the commit log tells of is there, durably, when its entry appears.
+    """
+
+    def __init__(self, world: SimWorld, root: str, storage: StorageChecker) -> None:
+        super().__init__(world, root)
+        self._storage = storage
+        storage.on_savepoint = self._on_entry
+
+    def check(self, change: Change, name: str) -> None:
+        folder, _, base = name.partition("/")
+        if change.kind == "link" and base == "manifest.json":
+            self.check_whole(folder)
+
+    def check_whole(self, folder: str) -> None:
+        """End the run unless everything that a savepoint's manifest names is there."""
+        for file in files_of_manifest(self.content(f"{folder}/manifest.json")):
+            found = self.find(f"{folder}/{file.path}")
+            size = len(found.data) if found is not None else -1
+            self.require(
+                size == file.bytes and self.files.is_durable(f"{self.root}/{folder}/{file.path}"),
+                lambda file=file, size=size: (  # type: ignore[misc]
+                    f"savepoint {folder} names {file.path} with {file.bytes} bytes; there are {size}, or not durably"
+                ),
+            )
+
+    def _on_entry(self, commit: Commit) -> None:
+        path = f"{commit.savepoint}/manifest.json"
+        self.require(
+            self.files.is_durable(path), lambda: f"commit {commit.number} tells of {path}, which is not durable"
+        )
+
+
 class OutputChecker(Checker):
     """The folder of a file sink.
 
     - A part becomes visible whole, durable in content, and never changes.
     - It is visible only after a checkpoint of its own attempt and lineage, its own or a later one, was committed.
-    - It disappears only when it is newer than the checkpoint that the running attempt started from (rule 1).
+    - It disappears only when it is newer than the checkpoint that the running attempt started from, and never where
+      the sink cannot take back (rule 1).
     """
 
-    def __init__(self, world: SimWorld, root: str, storage: StorageChecker) -> None:
+    def __init__(self, world: SimWorld, root: str, storage: StorageChecker, *, takes_back: bool = True) -> None:
         super().__init__(world, root)
+        self._takes_back = takes_back
         self._storage = storage
         self._parts: dict[str, bytes] = {}
 
@@ -337,8 +414,11 @@ class OutputChecker(Checker):
     def _on_removed(self, name: str) -> None:
         part, newest = parse_part(name), self._storage.newest
         assert part is not None
-        began = newest is not None and newest.kind == "attempt" and newest.attempt > part.attempt
-        self.require(began, lambda: f"committed {name} was removed, and not by an attempt that takes it back")
+        began = newest is not None and newest.kind in ("attempt", "restored") and newest.attempt > part.attempt
+        self.require(
+            began and self._takes_back,
+            lambda: f"committed {name} was removed, and not by an attempt that takes it back",
+        )
         del self._parts[name]
         self.world.trace.tell("output", f"{name} is taken back")
 

@@ -12,6 +12,7 @@ Invariant: each operation is indivisible, except for a write on a full disk, whi
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -66,8 +67,21 @@ class SimDisk:
         return await self.operate("disk.read", path, effect)
 
     async def create(self, path: str, *, private: bool = True) -> DiskFile:
-        file = await self.operate("disk.create", path, lambda: self._files.create(path, self._process))
-        return SimDiskFile(self, file, path)
+        made: list[File] = []
+        is_given_up = False
+
+        def effect() -> File:
+            made.append(self._files.create(path, None if is_given_up else self._process))
+            return made[0]
+
+        try:
+            return SimDiskFile(self, await self.operate("disk.create", path, effect), path)
+        except asyncio.CancelledError:
+            # The file is made all the same, but nobody has it open: what nobody holds is closed by the system.
+            is_given_up = True
+            for file in made:
+                file.writer = None
+            raise
 
     async def link(self, source: str, target: str) -> None:
         await self.operate("disk.link", target, lambda: self._files.link(source, target))

@@ -10,7 +10,10 @@ THE FAULT BUDGET. Injected, in any number, order and combination, also while an 
 - Bursts of disk errors, each on any operation: not done and said so; done, but the answer is an error; a sync that
   failed, after which the bytes are lost for good. A full disk for a while, with partial writes. A slow disk.
 - A wall clock that jumps by seconds to hours, both ways.
-- Bit rot in one file of the newest checkpoint, once in a run, where the scenario's sinks can take back (rule 1).
+- Bit rot in one file of the newest checkpoint, once in a run, where the scenario's sinks can take back (rule 1). A kill
+  follows at once, before a newer checkpoint makes it harmless.
+- Users' functions that raise, in bursts, each time with another error.
+- What is no fault but comes at bad moments: a person who asks for a checkpoint, a stop, or cancels, and starts again.
 
 Not injected, as no design here can or need survive it: loss of what was synced; damage to the commit log, to input, to
 committed output or to a second checkpoint; frames changed, doubled or out of order; a monotonic clock that runs back;
@@ -30,30 +33,39 @@ from typing import assert_never
 
 from flowpoint.sim.disk import DiskFaults
 from flowpoint.sim.network import Network
+from flowpoint.sim.user_code import UserTrouble
 from flowpoint.sim.world import Phase, Point, SimProcess, SimWorld
 
 BURST_SECONDS = (0.05, 1.0)
 TRAP_SECONDS = 5.0
 SECOND_FAILURE_DELAY = (0.0, 0.6)
 CLOCK_JUMPS_MS = (-3_600_000, -60_000, -1_000, 1_000, 60_000, 3_600_000)
+# The way of a checkpoint from its manifest over its commit entry to the sinks' commits. A kill at each of these leaves
+# another half of the truth on disk.
+PUBLISHING = (
+    ("disk.link", "manifest"),
+    ("disk.sync_dir", "/chk-"),
+    ("disk.link", "/commits/"),
+    ("disk.sync_dir", "/commits"),
+    ("disk.list", "/commits"),
+    ("disk.rename", ".committed-"),
+    ("disk.rename", "/part-"),
+    ("disk.sync_dir", "/out"),
+)
 TRAPS = (
     ("connect", ""),
     ("disk.create", ""),
-    ("disk.link", "/commits/"),
-    ("disk.link", "manifest"),
-    ("disk.list", "/commits"),
     ("disk.make_dirs", "/chk-"),
     ("disk.read", "manifest"),
     ("disk.read", "/shared/"),
     ("disk.remove", ""),
     ("disk.remove", "/commits/"),
     ("disk.rename", ""),
-    ("disk.rename", "part-"),
     ("disk.sync", ""),
     ("disk.sync", "part-"),
     ("disk.sync", "/shared/"),
     ("disk.sync_dir", ""),
-    ("disk.sync_dir", "/commits"),
+    ("disk.sync_dir", "/shared"),
     ("disk.write", ""),
     ("start_process", ""),
 )
@@ -78,6 +90,13 @@ class FaultKind(StrEnum):
     DISK_SLOW = "disk_slow"
     CLOCK_JUMP = "clock_jump"
     BIT_ROT = "bit_rot"
+    USER_ERRORS = "user_errors"
+    ASK_CHECKPOINT = "ask_checkpoint"
+    ASK_SAVEPOINT = "ask_savepoint"
+    ASK_RESCALE = "ask_rescale"
+    ASK_STOP = "ask_stop"
+    ASK_STOP_TO = "ask_stop_to"
+    ASK_CANCEL = "ask_cancel"
 
 
 KILLS = frozenset(
@@ -89,8 +108,19 @@ KILLS = frozenset(
         FaultKind.POWER_FAILURE,
     }
 )
+REQUESTS = frozenset(
+    {
+        FaultKind.ASK_CHECKPOINT,
+        FaultKind.ASK_SAVEPOINT,
+        FaultKind.ASK_RESCALE,
+        FaultKind.ASK_STOP,
+        FaultKind.ASK_STOP_TO,
+        FaultKind.ASK_CANCEL,
+    }
+)
 ALL_FAULTS = frozenset(FaultKind)
-WITHOUT_DAMAGE = ALL_FAULTS - {FaultKind.BIT_ROT}
+MACHINE_FAULTS = ALL_FAULTS - REQUESTS - {FaultKind.BIT_ROT, FaultKind.USER_ERRORS}
+"""What any program may be made to live through, whatever it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +147,7 @@ class FaultMix:
         return f"faults: {names}; after {self.quiet} s, every {self.gap} s, at most {self.count_max}"
 
 
-def draw_mix(random: Random, allowed: frozenset[FaultKind] = WITHOUT_DAMAGE) -> FaultMix:
+def draw_mix(random: Random, allowed: frozenset[FaultKind] = MACHINE_FAULTS) -> FaultMix:
     """Draw a run's faults: about half of the allowed kinds, and always one that kills."""
     kinds = [kind for kind in FaultKind if kind in allowed and random.random() < 0.5]
     kills = [kind for kind in FaultKind if kind in allowed & KILLS]
@@ -125,21 +155,29 @@ def draw_mix(random: Random, allowed: frozenset[FaultKind] = WITHOUT_DAMAGE) -> 
         kinds.append(random.choice(kills))
     return FaultMix(
         kinds=tuple(kinds),
-        quiet=random.choice((0.0, 0.3, 1.0)),
-        gap=random.choice((0.05, 0.2, 0.5, 1.5)),
-        count_max=random.randint(1, 12),
+        quiet=random.choice((0.0, 0.25, 0.5)),
+        gap=random.choice((0.02, 0.1, 0.3, 0.8)),
+        count_max=random.randint(2, 14),
         second_failure_rate=random.choice((0.3, 0.7)),
         pause_seconds=random.choice((0.5, 3.0, 30.0)),
     )
 
 
 class FaultInjector:
-    """Does to the world what the mix says. `damage` rots a file of the newest checkpoint and says which, if it can."""
+    """Does to the world what the mix says."""
 
-    def __init__(self, world: SimWorld, mix: FaultMix, damage: Callable[[], str | None] | None = None) -> None:
+    def __init__(
+        self,
+        world: SimWorld,
+        mix: FaultMix,
+        damage: Callable[[], str | None] = lambda: None,
+        ask: Callable[[FaultKind], None] = lambda _: None,
+    ) -> None:
+        """`damage` rots a file of the newest checkpoint and says which, if it can. `ask` asks the program for something."""
         self._world = world
         self._mix = mix
         self._damage = damage
+        self._ask = ask
         self._random = world.stream("faults")
         self._damaged = False
         self._second_failure_due = True
@@ -201,7 +239,19 @@ class FaultInjector:
                 self._world.wall_skew_ms += jump
                 self._tell(f"the wall clock jumps by {jump} ms")
             case FaultKind.BIT_ROT:
-                self._rot()
+                lasting.create_task(self._rot())
+            case FaultKind.USER_ERRORS:
+                rates = (0.002, 0.02, 0.2)
+                lasting.create_task(self._burst(kind, self._world.user_trouble, "error_rate", rates, 0.0))
+            case (
+                FaultKind.ASK_CHECKPOINT
+                | FaultKind.ASK_SAVEPOINT
+                | FaultKind.ASK_RESCALE
+                | FaultKind.ASK_STOP
+                | FaultKind.ASK_STOP_TO
+                | FaultKind.ASK_CANCEL
+            ):
+                self._ask(kind)
             case _:
                 assert_never(kind)
 
@@ -248,7 +298,7 @@ class FaultInjector:
     def _on_point(self, point: Point) -> None:
         if self._trap is not None and self._trap.catches(point):
             where = f"{point.phase} {point.operation} of {point.subject}"
-            self._world.trace.mark(f"trapped {point.process.role} {point.phase} {point.operation}")
+            self._world.trace.mark(f"trapped {point.process.role} {point.phase} {self._trap.place}")
             self._trap = None
             self._world.kill(point.process, f"at a point: {where}")
 
@@ -269,7 +319,7 @@ class FaultInjector:
     async def _burst(
         self,
         kind: FaultKind,
-        target: DiskFaults | Network,
+        target: DiskFaults | Network | UserTrouble,
         attribute: str,
         values: Sequence[float],
         healthy: float,
@@ -281,13 +331,17 @@ class FaultInjector:
         await asyncio.sleep(seconds)
         setattr(target, attribute, healthy)
 
-    def _rot(self) -> None:
-        if self._damage is None or self._damaged:
-            return
-        damaged = self._damage()
-        if damaged is not None:
-            self._damaged = True
-            self._tell(f"bit rot in {damaged}")
+    async def _rot(self) -> None:
+        """Damage the newest checkpoint as soon as there is an older one, and let the job need it at once."""
+        deadline = self._world.loop.time() + TRAP_SECONDS
+        while not self._damaged and self._world.loop.time() < deadline:
+            damaged = self._damage()
+            if damaged is not None:
+                self._damaged = True
+                self._world.trace.mark("bit rot")
+                self._tell(f"bit rot in {damaged}")
+                self._kill_one("before the damage is history")
+            await asyncio.sleep(0.05)
 
     def _tell(self, text: str) -> None:
         self._world.trace.tell("fault", text)
@@ -307,10 +361,16 @@ class _Trap:
         """A trap at one of the points that matter, or at any one."""
         phases: tuple[Phase, Phase] = ("before", "after")
         phase = random.choice(phases)
-        if random.random() < 0.5:
+        where = random.random()
+        if where < 0.3:
             return cls("", "", phase, random.randint(1, 40))
-        operation, subject = random.choice(TRAPS)
+        operation, subject = random.choice(PUBLISHING if where < 0.7 else TRAPS)
         return cls(operation, subject, phase, random.randint(1, 4))
+
+    @property
+    def place(self) -> str:
+        """Where it was set, for counting."""
+        return f"{self.operation} {self.subject}".strip() or "any operation"
 
     def catches(self, point: Point) -> bool:
         """Whether this is the point."""

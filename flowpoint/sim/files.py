@@ -90,8 +90,8 @@ class FileSystem:
 
     # ------------------------------------------------------------------ names
 
-    def create(self, path: str, writer: object) -> File:
-        """A new, empty file, open for `writer`."""
+    def create(self, path: str, writer: object | None) -> File:
+        """A new, empty file, open for `writer`; None: closed."""
         folder, name = self._place(path)
         if name in folder.names:
             raise FileExistsError(errno.EEXIST, "file exists", path)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from flowpoint.errors import LinkLost
 from flowpoint.host.base import Disk, Link, Listener, Process
 from flowpoint.sim.disk import SimDisk
 
@@ -59,11 +60,24 @@ class SimHost:
     async def connect(self, address: str) -> Link:
         self._process.require_alive("connect")
 
+        opened: list[SimLink] = []
+        is_given_up = False
+
         def attempt() -> SimLink:
-            return self._world.network.connect(self._process, address)
+            if is_given_up:
+                raise LinkLost(f"cannot connect to {address}: given up meanwhile")
+            opened.append(self._world.network.connect(self._process, address))
+            return opened[0]
 
         delay = self._world.delays.uniform(*CONNECT_DELAY)
-        return await self._process.perform("connect", address, attempt, delay, 0.0)
+        try:
+            return await self._process.perform("connect", address, attempt, delay, 0.0)
+        except asyncio.CancelledError:
+            # As in the real world: whoever gives up connecting leaves no open socket behind.
+            is_given_up = True
+            for link in opened:
+                link.close()
+            raise
 
     async def run_blocking(self, fn: Callable[..., T], *args: Any) -> T:
         self._process.require_alive("run_blocking")

@@ -2,7 +2,7 @@
 
 What `launch` does for a person at a shell is done here for a scenario: the job file is executed in each process, the
 pids of workers are kept where a later coordinator finds them, and its left-over workers are killed first (rule 8). The
-person who starts the job again reads its commit log first: a job that was stopped with a savepoint is started from it.
+person who starts the job again looks at its commit log: one that was stopped with a savepoint is started from that.
 
 Not here: which job, which faults, what must come out (`scenario`).
 """
@@ -13,94 +13,156 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from random import Random
 
-from flowpoint.coordinator.coordinator import Coordinator, Outcome
+from flowpoint.coordinator.coordinator import Coordinator
 from flowpoint.coordinator.job import JobToRun, Wishes
 from flowpoint.coordinator.origin import rescaled_to
-from flowpoint.errors import UsageError
+from flowpoint.errors import CheckpointFailed, FlowPointError, UsageError
 from flowpoint.launch.jobfile import JobSource, build_job
 from flowpoint.launch.worker_main import graph_from_source, load_with
 from flowpoint.model.events import Event
+from flowpoint.model.commits import CommitEntry
 from flowpoint.model.settings import Settings
 from flowpoint.plan.compile import compile_graph
 from flowpoint.plan.graph import StreamGraph
-from flowpoint.protocol.job_table import JobState
 from flowpoint.protocol.recovery import CommitKind, standing
 from flowpoint.runtime.worker import worker_main
+from flowpoint.sim.faults import FaultKind
 from flowpoint.sim.host import SimHost
-from flowpoint.sim.orders import Person
-from flowpoint.sim.world import SimWorld
+from flowpoint.sim.world import InvariantBroken, SimProcess, SimWorld
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.storage import FolderStorage
 
 WORK_DIR = "/flowpoint/work"
-GO_ON = 75
-"""The coordinator's exit code when the person has more to run: the next start is no repetition after a failure."""
-
-
-@dataclass(slots=True)
-class SimulatedJob:
-    """A job as its person knows it. `workers`: what `run.json` keeps of the last coordinator's.
-
-    claim: a savepoint of a stop is claimed by the run that starts from it.
-    """
-
-    text: str
-    path: str
-    storage: str
-    settings: Settings
-    wishes: Wishes = field(default_factory=Wishes)
-    person: Person | None = None
-    claim: bool = False
-    workers: tuple[tuple[int, float], ...] = ()
-
-    @property
-    def source(self) -> JobSource:
-        """The job file."""
-        return JobSource(self.path, self.text.encode())
+SAVEPOINTS = "/data/savepoints"
+PARALLELISM_MAX = 5
+ROOT = "coordinator"
+INTERRUPTED = 130
 
 
 @dataclass(slots=True)
 class Programs:
-    """The two mains. `jobs`: one after the other, each started when the one before has finished."""
+    """The two mains for one job file, and a person's way to the coordinator that runs now.
+
+    recorded: what `run.json` keeps for the next coordinator: (pid, start time) of the workers of the last one.
+    savepoints: the folders of those that the person was told exist.
+    draw: what the person wants of a rescale, and whether a savepoint is claimed.
+    """
 
     world: SimWorld
-    jobs: list[SimulatedJob]
+    source: JobSource
+    settings: Settings
+    storage: str
+    wishes: Wishes = field(default_factory=Wishes)
+    recorded: tuple[tuple[int, float], ...] = ()
+    running: tuple[SimProcess, Coordinator] | None = None
+    requests: list[asyncio.Task[None]] = field(default_factory=list)
+    savepoints: list[str] = field(default_factory=list)
+    draw: Random = field(default_factory=Random)
 
     async def coordinator(self, host: SimHost, args: Sequence[str]) -> int:
         """The main of `flowpoint run`."""
-        job = self.jobs[0]
-        for pid, start_time in job.workers:
+        for pid, start_time in self.recorded:
             await host.kill_stale(pid, start_time)
-        entries = standing(await CommitLog(FolderStorage(host.disk, host.new_id, job.storage), "", host).entries())
-        wishes = job.wishes
-        if entries and entries[-1].kind == CommitKind.STOPPED and "savepoint" in entries[-1].extra:
-            wishes = Wishes(source=entries[-1].extra["savepoint"], claim=job.claim)
-        elif entries:
-            wishes = replace(wishes, source="")
-        outcome = await self._run(host, job, wishes, rescaled_to(entries) or job.settings.parallelism)
-        if outcome.state is JobState.STOPPED:
-            return GO_ON
-        if outcome.state is JobState.FINISHED and len(self.jobs) > 1:
-            del self.jobs[0]
-            return GO_ON
-        return outcome.exit_code
+        storage = FolderStorage(host.disk, host.new_id, self.storage)
+        try:
+            entries = standing(await CommitLog(storage, "", host).entries())
+        except FlowPointError as error:
+            self.world.trace.tell(host.name, f"the commit log cannot be read: {error}")
+            return 1
 
-    async def _run(self, host: SimHost, job: SimulatedJob, wishes: Wishes, parallelism: int) -> Outcome:
         def on_workers(pids: dict[int, tuple[int, float]]) -> None:
-            job.workers = tuple(pids.values())
+            self.recorded = tuple(pids.values())
 
         def emit(event: Event) -> None:
-            self.world.trace.tell(host.name, f"{event.kind}: {event.text}")
+            self.world.trace.tell(host.name, event.text)
+            self.world.trace.mark(f"event {event.kind}")
 
-        graph = build_job(job.source, {}).graph()
-        coordinator = Coordinator(host, _plan(job, graph, wishes, parallelism), emit, on_workers)
-        async with asyncio.TaskGroup() as group:
-            person = group.create_task(job.person.attend(coordinator), name="person") if job.person else None
-            outcome = await coordinator.run()
-            if person is not None:
-                person.cancel()
-        return outcome
+        graph = build_job(self.source, {}).graph()
+        parallelism = rescaled_to(entries) or self.settings.parallelism
+        to_run = self._plan(graph, self._wishes(entries), parallelism)
+        coordinator = Coordinator(host, to_run, emit, on_workers)
+        self.running, self.requests = (self.world.process_of(host), coordinator), []
+        outcome = await coordinator.run()
+        self.running = None
+        self.world.trace.tell(host.name, f"the job is {outcome.state}: {outcome.reason or 'as it should be'}")
+        # Whoever asked for something gets an answer, also when the job has ended meanwhile.
+        await asyncio.gather(*self.requests)
+        return outcome.exit_code
+
+    def _wishes(self, entries: list[CommitEntry]) -> Wishes:
+        """The flags of this start. A person reads what the last run has said."""
+        if entries and entries[-1].kind == CommitKind.STOPPED and "savepoint" in entries[-1].extra:
+            return Wishes(source=entries[-1].extra["savepoint"], claim=self.draw.random() < 0.5)
+        return self.wishes if not entries else replace(self.wishes, source="")
+
+    def _plan(self, graph: StreamGraph, wishes: Wishes, parallelism: int) -> JobToRun:
+        settings = replace(self.settings, parallelism=parallelism)
+        if parallelism > settings.max_parallelism:
+            raise UsageError(f"cannot rescale to {parallelism}: max_parallelism is {settings.max_parallelism}")
+        compiled = compile_graph(graph, parallelism, settings.max_parallelism)
+        return JobToRun(
+            plan=compiled.plan,
+            operators=compiled.operators,
+            settings=settings,
+            source={**self.source.to_data(), "params": {}, "parallelism": parallelism},
+            storage=self.storage,
+            work_dir=WORK_DIR,
+            arguments=lambda index, incarnation, address: [json.dumps([index, incarnation, address])],
+            wishes=wishes,
+            replan=lambda other: replace(self._plan(graph, wishes, other), rescaled=other),
+        )
+
+    def ask(self, request: FaultKind) -> None:
+        """Ask the coordinator for something, if there is one that can hear it."""
+        if self.running is None or not self.running[0].alive:
+            return
+        process, coordinator = self.running
+        context = process.context.copy()
+        self.world.trace.tell("person", f"{request.replace('_', 's for a ', 1)}, of {process.name}")
+        if request is FaultKind.ASK_CANCEL:
+            self.world.loop.call_soon(coordinator.request_cancel, INTERRUPTED, context=context)
+        else:
+            self.world.loop.call_soon(self._request, process, coordinator, request, context=context)
+
+    def _request(self, process: SimProcess, coordinator: Coordinator, request: FaultKind) -> None:
+        """In the coordinator's own context: wait for the answer in a task of its process."""
+        if self.running is None or self.running[0] is not process:
+            return
+        self.requests.append(asyncio.create_task(self._answer(process, coordinator, request), name=request))
+
+    async def _answer(self, process: SimProcess, coordinator: Coordinator, request: FaultKind) -> None:
+        try:
+            if request is FaultKind.ASK_RESCALE:
+                await self._rescale(process, coordinator)
+                return
+            if request is FaultKind.ASK_STOP:
+                record = await coordinator.request_stop(INTERRUPTED)
+            elif request is FaultKind.ASK_STOP_TO:
+                record = await coordinator.request_stop(INTERRUPTED, SAVEPOINTS)
+                if record.savepoint_bytes is None:
+                    raise CheckpointFailed("the job has ended without a savepoint")
+            elif request is FaultKind.ASK_SAVEPOINT:
+                record = await coordinator.request_savepoint(SAVEPOINTS)
+                self.savepoints.append(record.savepoint)
+            else:
+                record = await coordinator.request_checkpoint()
+        except (CheckpointFailed, UsageError) as error:
+            process.tell(f"answers {request}: {error}")
+        else:
+            self.world.trace.mark(f"done {request}")
+            process.tell(f"answers {request}: checkpoint {record.id} is {record.state}")
+            if record.state != "completed":
+                raise InvariantBroken(f"whoever asked was told that all went well, with {record}")
+
+    async def _rescale(self, process: SimProcess, coordinator: Coordinator) -> None:
+        before, wanted = coordinator.plan, self.draw.randint(1, PARALLELISM_MAX)
+        await coordinator.request_rescale(wanted)
+        process.tell(f"answers that the parallelism is {wanted}")
+        self.world.trace.mark(f"done {FaultKind.ASK_RESCALE}")
+        if coordinator.state == "running" and coordinator.plan == before and wanted != self.settings.parallelism:
+            raise InvariantBroken(f"whoever asked was told that the job has parallelism {wanted}, with {before}")
 
     async def worker(self, host: SimHost, args: Sequence[str]) -> int:
         """The main of a worker process."""
@@ -109,33 +171,22 @@ class Programs:
         def log(text: str) -> None:
             self.world.trace.tell(host.name, text)
 
-        interval = self.jobs[0].settings.heartbeat.interval
+        interval = self.settings.heartbeat.interval
         await worker_main(host, address, index, incarnation, interval, load_with(graph_from_source), log)
         return 0
 
 
-def _plan(job: SimulatedJob, graph: StreamGraph, wishes: Wishes, parallelism: int) -> JobToRun:
-    """The job with a parallelism."""
-    settings = replace(job.settings, parallelism=parallelism)
-    if parallelism > settings.max_parallelism:
-        raise UsageError(f"cannot rescale to {parallelism}: max_parallelism is {settings.max_parallelism}")
-    compiled = compile_graph(graph, parallelism, settings.max_parallelism)
-    return JobToRun(
-        plan=compiled.plan,
-        operators=compiled.operators,
-        settings=settings,
-        source={**job.source.to_data(), "params": {}, "parallelism": parallelism},
-        storage=job.storage,
-        work_dir=WORK_DIR,
-        arguments=lambda index, incarnation, address: [json.dumps([index, incarnation, address])],
-        wishes=wishes,
-        replan=lambda other: replace(_plan(job, graph, wishes, other), rescaled=other),
-    )
-
-
-def install(world: SimWorld, *jobs: SimulatedJob) -> Programs:
-    """Register the mains for jobs that run one after the other; the root's role is "coordinator"."""
-    programs = Programs(world, list(jobs))
-    world.programs["coordinator"] = programs.coordinator
+def install(
+    world: SimWorld,
+    text: str,
+    settings: Settings,
+    path: str,
+    storage: str,
+    wishes: Wishes | None = None,
+) -> Programs:
+    """Register the mains for a job file in a world. The program to start is `ROOT`, without arguments."""
+    programs = Programs(world, JobSource(path, text.encode()), settings, storage, wishes or Wishes())
+    programs.draw = world.stream("person")
+    world.programs[ROOT] = programs.coordinator
     world.programs["worker"] = programs.worker
     return programs

@@ -23,8 +23,10 @@ import asyncio
 import gc
 import heapq
 import sys
+import warnings
 from asyncio import events
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
 from contextvars import Context
 from random import Random
 from typing import Any, TypeVar, TypeVarTuple, Unpack, cast
@@ -93,15 +95,14 @@ class SimLoop(asyncio.AbstractEventLoop):
         *,
         step_cost: float = 1e-5,
         step_limit: int = STEP_LIMIT_DEFAULT,
-        on_step: Callable[[float, Owner | None, Any], None] | None = None,
     ) -> None:
         self.steps = 0
         self.running_owner: Owner | None = None
+        self.on_step: Callable[[float, Owner | None, Any], None] | None = None
         self.on_unhandled: Callable[[Owner | None, dict[str, Any]], None] | None = None
         self._order = order
         self._step_cost = step_cost
         self._step_limit = step_limit
-        self._on_step = on_step
         self._now = 0.0
         self._serial = 0
         self._ready: list[asyncio.Handle] = []
@@ -298,8 +299,8 @@ class SimLoop(asyncio.AbstractEventLoop):
             raise StepLimit(self._explain(f"{self._step_limit} steps and no end"))
         self._now += self._step_cost
         self.running_owner = owner
-        if self._on_step is not None:
-            self._on_step(self._now, owner, handle._callback)  # type: ignore[attr-defined]
+        if self.on_step is not None:
+            self.on_step(self._now, owner, handle._callback)  # type: ignore[attr-defined]
         try:
             handle._run()
         except SystemExit as ended:
@@ -321,25 +322,30 @@ class SimLoop(asyncio.AbstractEventLoop):
         refuse every call.
         """
         self._closed = True
-        hook = sys.unraisablehook
-        sys.unraisablehook = _ignore_unraisable
-        try:
+        with _quietly():
             for task in self._tasks.values():
                 _bury(task)
             self._tasks.clear()
             self._ready.clear()
             self._timers.clear()
             self._asyncgens.clear()
-        finally:
-            sys.unraisablehook = hook
 
 
 def collect_garbage() -> None:
     """Collect what disposed loops left, quietly: left-over coroutines complain when they are freed."""
+    with _quietly():
+        gc.collect()
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Let coroutines of dead processes, started or not, be freed without a word."""
     hook = sys.unraisablehook
     sys.unraisablehook = _ignore_unraisable
     try:
-        gc.collect()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            yield
     finally:
         sys.unraisablehook = hook
 

@@ -129,7 +129,9 @@ class SimLink:
     def send_nowait(self, *parts: bytes) -> None:
         self.owner.require_alive("link.send_nowait")
         if not self.closed:
-            self._out.put(b"".join(parts))
+            frame = b"".join(parts)
+            self._network.tell(self, frame)
+            self._out.put(frame)
 
     def close(self) -> None:
         self.owner.require_alive("link.close")
@@ -225,6 +227,16 @@ class Network:
         self.half_open: list[SimLink] = []
         self.stall_rate = 0.0
         self._serial = 0
+        self._watchers: list[Callable[[SimLink, bytes], None]] = []
+
+    def watch(self, callback: Callable[[SimLink, bytes], None]) -> None:
+        """Call back with every frame that a program sends, before it is on its way."""
+        self._watchers.append(callback)
+
+    def tell(self, link: SimLink, frame: bytes) -> None:
+        """A program sends a frame."""
+        for callback in self._watchers:
+            callback(link, frame)
 
     def listen(self, process: SimProcess, address: str, on_link: Callable[[Link], None]) -> Listener:
         """Bind an address."""

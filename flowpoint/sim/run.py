@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol, TypeAlias
 
-from flowpoint.sim.faults import FaultInjector, FaultMix
+from flowpoint.sim.faults import FaultInjector, FaultKind, FaultMix
 from flowpoint.sim.loop import SimulationStopped
 from flowpoint.sim.report import Outcome
 from flowpoint.sim.world import SIGKILL, InvariantBroken, SimProcess, SimWorld
@@ -44,6 +44,9 @@ class Scenario(Protocol):
 
     def damage(self, world: SimWorld) -> str | None:
         """Damage a file of the newest checkpoint and say which; None when there is none, or it would not be fair."""
+
+    def ask(self, world: SimWorld, request: FaultKind) -> None:
+        """Ask the running program for a checkpoint, a stop or a cancellation, as a person would, if it can be asked."""
 
     def judge(self, world: SimWorld) -> None:
         """The program has finished: raise InvariantBroken unless its output is right."""
@@ -99,7 +102,9 @@ def _draw_world(seed: int, echo: Callable[[str], None] | None) -> SimWorld:
 
 async def _live(world: SimWorld, scenario: Scenario) -> None:
     keeper = asyncio.create_task(_keep_running(world, scenario), name="keeper")
-    injector = FaultInjector(world, scenario.mix, lambda: scenario.damage(world))
+    injector = FaultInjector(
+        world, scenario.mix, lambda: scenario.damage(world), lambda request: scenario.ask(world, request)
+    )
     faults = asyncio.create_task(injector.run(), name="faults")
     await asyncio.wait({keeper}, timeout=scenario.safety_seconds)
     faults.cancel()

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from flowpoint.errors import InternalError
+from flowpoint.errors import FlowPointError
 from flowpoint.sim.disk import DiskFaults
 from flowpoint.sim.files import FileSystem
 from flowpoint.sim.host import SimHost
@@ -33,6 +33,7 @@ from flowpoint.sim.loop import STEP_LIMIT_DEFAULT, SimLoop, collect_garbage
 from flowpoint.sim.network import Network, SimLink
 from flowpoint.sim.tasks import OWNER, Owner
 from flowpoint.sim.trace import Trace
+from flowpoint.sim.user_code import USER_TROUBLE, UserTrouble
 
 T = TypeVar("T")
 
@@ -83,6 +84,7 @@ class SimProcess(Owner):
         self.doing: dict[int, tuple[str, str]] = {}
         self.context = Context()
         self.context.run(OWNER.set, self)
+        self.context.run(USER_TROUBLE.set, world.user_trouble)
         self.host = SimHost(world, self)
         self._waiters: list[asyncio.Future[int]] = []
 
@@ -188,15 +190,17 @@ class SimWorld:
         self.seed = seed
         # mypy does not see that the loop sets its fences, the remaining abstract methods, below its class.
         self.loop = SimLoop(  # type: ignore[abstract]
-            None if fifo else self.stream("order"), step_cost=step_cost, step_limit=step_limit, on_step=self._on_step
+            None if fifo else self.stream("order"), step_cost=step_cost, step_limit=step_limit
         )
         self.loop.on_unhandled = self._on_unhandled
         self.trace = Trace(self.loop.time, echo)
+        self.loop.on_step = self.trace.on_step
         self.ids = self.stream("ids")
         self.delays = self.stream("delays")
         self.network = Network(self.stream("network"))
         self.files = FileSystem(self.stream("disk"), self.wall_ms)
         self.disk_faults = DiskFaults()
+        self.user_trouble = UserTrouble(self.stream("user code"))
         self.programs: dict[str, Program] = {}
         self.processes: list[SimProcess] = []
         self.complaints: list[str] = []
@@ -232,6 +236,10 @@ class SimWorld:
     def living(self) -> list[SimProcess]:
         """The processes that are alive, oldest first."""
         return [process for process in self.processes if process.alive]
+
+    def process_of(self, host: SimHost) -> SimProcess:
+        """The process that a host belongs to."""
+        return next(process for process in self.processes if process.host is host)
 
     def next_process_serial(self) -> int:
         """A number for the next process, from 1."""
@@ -285,9 +293,10 @@ class SimWorld:
         self.files.power_failure()
 
     def heal(self) -> None:
-        """End all faults that last: paused processes go on, disk and network are well."""
+        """End all faults that last: paused processes go on; disk, network and users' functions are well."""
         self.disk_faults.heal()
         self.network.heal()
+        self.user_trouble.heal()
         for process in self.living():
             self.resume(process)
 
@@ -307,9 +316,6 @@ class SimWorld:
         self.trace.tell("world", f"COMPLAINT: {text}")
         self.complaints.append(text)
 
-    def _on_step(self, now: float, owner: Owner | None, callback: Any) -> None:
-        self.trace.on_step(now, owner, callback)
-
     def _on_unhandled(self, owner: Owner | None, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if owner is None:
@@ -324,10 +330,13 @@ class SimWorld:
         try:
             code = await program(process.host, process.args) or 0
         except Exception as error:  # noqa: BLE001 - the main of a process: whatever it is ends the process
+            if not process.alive:
+                # The world is being torn down; what coroutines say to that matters to nobody.
+                return
             trace = "".join(traceback.format_exception(error)).rstrip()
             process.tell(trace)
             process.write_log(trace)
-            if isinstance(error, AssertionError | InternalError):
+            if not all(isinstance(leaf, FlowPointError | OSError) for leaf in _leaves(error)):
                 self.complain(f"{process.name} found a bug in itself: {trace}")
             self.exit(process, 1, f"{type(error).__name__}: {error}")
             return
@@ -357,3 +366,12 @@ class SimWorld:
         while pid in taken:
             pid += 1
         return pid
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors inside (nested) exception groups."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _leaves(one)
+    else:
+        yield error

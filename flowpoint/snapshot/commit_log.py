@@ -133,7 +133,7 @@ class CommitLog:
         """Append what happened in `attempt`; its entry is durable when this returns.
 
         Args:
-            kind: "checkpoint", "savepoint", "finished" or "stopped".
+            kind: "checkpoint", "restored", "savepoint", "finished" or "stopped".
             attempt: the attempt it happened in, which this object began.
             checkpoint: the new newest checkpoint, with its `directory` and `parent`; None repeats the newest so far.
             directory: see `checkpoint`.

@@ -35,7 +35,7 @@ _FIELDS: Mapping[str, type] = {
     "plan": dict,
     "operators": dict,
 }
-_OPTIONAL_FIELDS: Mapping[str, type] = {"handed_on": bool}
+_OPTIONAL_FIELDS: Mapping[str, type] = {"handed_on": bool, "origin": dict}
 _FILE_FIELDS: Mapping[str, type] = {
     "path": str,
     "kind": str,
@@ -102,12 +102,14 @@ async def read_manifest(storage: Storage, directory: str) -> Manifest:
 
 async def verify(storage: Storage, manifest: Manifest, *, deep: bool) -> list[Damage]:
     """What is wrong with the files that a manifest names: existence and size, and checksums if `deep`."""
-    damages: list[Damage] = []
-    for file in manifest.files():
-        problem = await (check_file(storage, file) if deep else _check_size(storage, file))
-        if problem:
-            damages.append(Damage(file.path, problem))
-    return damages
+    damages = [await verify_file(storage, file, deep=deep) for file in manifest.files()]
+    return [damage for damage in damages if damage is not None]
+
+
+async def verify_file(storage: Storage, file: StateFile, *, deep: bool) -> Damage | None:
+    """What is wrong with one file, if anything: see `verify`."""
+    problem = await (check_file(storage, file) if deep else _check_size(storage, file))
+    return Damage(file.path, problem) if problem else None
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

@@ -82,10 +82,11 @@ class ValueHandle(_Handle):
 
     __slots__ = ("_default", "_table")
 
-    def __init__(self, cell: KeyCell, table: Table) -> None:
+    def __init__(self, cell: KeyCell, table: Table, default: Any) -> None:
+        """`default` is what the job declares: a restored table knows none, as it is not part of a snapshot."""
         super().__init__(cell, table.spec.name)
         self._table = table
-        self._default = table.spec.default
+        self._default = default
 
     @property
     def value(self) -> Any:
@@ -303,7 +304,7 @@ class ValueState(_Declaration[ValueHandle]):
     kind = "value"
 
     def _open(self, backend: Backend, cell: KeyCell) -> ValueHandle:
-        return ValueHandle(cell, backend.table(self.spec))
+        return ValueHandle(cell, backend.table(self.spec), self.spec.default)
 
 
 class ListState(_Declaration[ListHandle]):

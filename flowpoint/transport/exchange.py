@@ -320,3 +320,10 @@ class Reception:
     def end(self) -> None:
         """The attempt is over: links that come from now on are for the next one."""
         self._exchange = None
+
+    def close(self) -> None:
+        """There will be no other attempt: close what waits for one."""
+        self._exchange = None
+        for link in self._early:
+            link.close()
+        self._early.clear()

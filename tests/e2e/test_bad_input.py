@@ -43,6 +43,13 @@ def assert_refused(done: Done, code: int, *said: str, traceback: bool = False) -
     assert ("Traceback" in done.err) is traceback, done
 
 
+def assert_gapless(numbers: list[int]) -> None:
+    """A SequenceSource with a rate was stopped somewhere: no number twice, and none left out of any of its splits."""
+    for split in range(16):
+        seen = sorted(n for n in numbers if n % 16 == split)
+        assert seen == list(range(split, split + 16 * len(seen), 16))
+
+
 # ------------------------------------------------------------------------------------------------------- the job file
 
 
@@ -134,10 +141,12 @@ def test_a_configuration_file_that_is_not_there(shell: Shell) -> None:
     assert_refused(shell.run("run", "job.py", "--config", "nowhere.toml"), 2, "nowhere.toml")
 
 
-def test_a_snapshot_that_is_not_there(shell: Shell) -> None:
+def test_a_checkpoint_storage_that_cannot_be_used(shell: Shell) -> None:
     shell.write("job.py", GOOD)
 
-    assert_refused(shell.run("run", "job.py", "--from", "nowhere"), 3, "nowhere")
+    done = shell.run("run", "job.py", "--set", "checkpoint.storage=/proc/nowhere")
+
+    assert_refused(done, 2, "checkpoint.storage", "/proc/nowhere")
 
 
 def test_a_home_that_cannot_be_used(shell: Shell) -> None:
@@ -162,20 +171,39 @@ def test_a_function_that_raises_fails_the_job_with_its_traceback(shell: Shell) -
 def test_an_unhashable_key_names_the_operator_and_the_key(shell: Shell) -> None:
     shell.write("job.py", job_file('.key_by(lambda n: [n]).count(uid="counts")'))
 
-    assert_refused(shell.run("run", "job.py", "-p", "2"), 1, "counts", "list")
+    done = shell.run("run", "job.py", "-p", "2")
+
+    assert_refused(done, 1, "key_by", "job.py:6", "on record", "'list'", "return a str")
 
 
 def test_a_key_that_is_not_a_number_is_refused(shell: Shell) -> None:
     shell.write("job.py", job_file('.key_by(lambda n: float("nan")).count(uid="counts")'))
 
-    assert_refused(shell.run("run", "job.py", "-p", "2"), 1, "counts", "NaN")
+    assert_refused(shell.run("run", "job.py", "-p", "2"), 1, "key_by", "job.py:6", "NaN", "replace it")
 
 
 def test_a_record_that_cannot_be_serialised_names_the_operator_and_the_type(shell: Shell) -> None:
     steps = '.map(lambda n: (n, object()), uid="wrap").key_by(lambda pair: pair[0]).count(uid="counts")'
-    shell.write("job.py", job_file(steps))
+    shell.write("job.py", job_file(steps, values="range(100)"))
 
-    assert_refused(shell.run("run", "job.py", "-p", "2"), 1, "object")
+    assert_refused(shell.run("run", "job.py", "-p", "2"), 1, "'wrap'", "type object", "dataclass")
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+def test_state_that_cannot_be_serialised_names_the_operator_and_ends_the_job(shell: Shell, backend: str) -> None:
+    before = """
+from flowpoint import KeyedProcessFunction, ValueState
+
+class Keep(KeyedProcessFunction):
+    kept = ValueState("kept", default=None)
+
+    def process(self, n, ctx):
+        self.kept.value = object()
+        yield n
+"""
+    shell.write("job.py", job_file('.key_by(lambda n: n).process(Keep(), uid="keep")', before=before))
+
+    assert_refused(shell.run("run", "job.py", "--set", f"state.backend={backend}"), 1, "'keep'", "type object")
 
 
 def test_a_record_that_the_sink_cannot_write_names_the_sink(shell: Shell) -> None:
@@ -246,6 +274,21 @@ def test_an_output_folder_of_another_job_is_refused_until_it_is_taken(shell: She
     shell.run_ok("run", "two.py", "--take-output")
 
 
+def test_a_folder_of_somebody_else_is_refused(shell: Shell) -> None:
+    shell.write("job.py", GOOD)
+    shell.write("out/thesis.txt", "")
+
+    assert_refused(shell.run("run", "job.py"), 1, "/out", "thesis.txt", "--take-output")
+
+
+@pytest.mark.parametrize("output", ["/proc/nowhere", "file"])
+def test_a_folder_that_cannot_be_written_to_ends_the_job(shell: Shell, output: str) -> None:
+    shell.write("file", "")
+    shell.write("job.py", GOOD.replace('"out"', f'"{output}"', 1))
+
+    assert_refused(shell.run("run", "job.py"), 1, "'out'", output, "name a folder")
+
+
 def test_a_finished_job_says_that_it_is_done_and_does_nothing(shell: Shell) -> None:
     shell.write("job.py", GOOD)
     shell.run_ok("run", "job.py")
@@ -253,7 +296,7 @@ def test_a_finished_job_says_that_it_is_done_and_does_nothing(shell: Shell) -> N
     done = shell.run_ok("run", "job.py")
 
     assert "--fresh" in done.out + done.err, done
-    assert committed(shell.folder / "out") == [1, 2, 3]
+    assert sorted(committed(shell.folder / "out")) == [1, 2, 3]
 
 
 def test_starting_over_into_the_output_of_the_former_start_is_refused(shell: Shell) -> None:
@@ -289,5 +332,4 @@ def test_the_name_of_a_job_from_another_file_is_said_aloud(shell: Shell) -> None
     done = second.wait()
 
     assert "one.py" in done.out + done.err, done
-    numbers = committed(shell.folder / "out")
-    assert sorted(numbers) == list(range(len(numbers)))
+    assert_gapless(committed(shell.folder / "out"))

@@ -28,7 +28,7 @@ def test_the_walk_through_of_the_readme_holds_what_it_promises(shell: Shell) -> 
     second.signal(signal.SIGINT)
     done = second.wait()
 
-    assert done.code == 0, done
+    assert done.code == 130, done
     assert "checkpoint" in done.out, done
     checked = subprocess.run(
         [sys.executable, "-c", verification], cwd=shell.folder, capture_output=True, text=True, timeout=30, check=False

@@ -150,6 +150,18 @@ def test_when_output_of_a_checkpoint_was_taken_back_then_it_is_never_restored_ev
     assert decide(log, damaged=[third]) == (Restore(first, skipped=(third,)), [3, 1])
 
 
+def test_when_a_fall_back_died_before_its_first_checkpoint_then_the_skipped_one_stays_skipped_even_if_readable_again():
+    log = Log()
+    log.begin()
+    older, newest = log.checkpoints(16, 17)
+    log.begin()
+    log.add("restored", older.checkpoint)
+    log.begin()
+
+    assert decide(log) == (Restore(older), [16])
+    assert decide(log, damaged=[newest]) == (Restore(older), [16])
+
+
 def test_when_parents_have_been_cleaned_away_then_only_what_is_left_is_considered():
     log = Log()
     log.begin()

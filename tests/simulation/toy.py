@@ -18,7 +18,7 @@ from typing import Any
 from flowpoint.errors import LinkLost
 from flowpoint.host.base import Host, Link, Process
 from flowpoint.sim.checkers import OutputChecker, StorageChecker
-from flowpoint.sim.faults import WITHOUT_DAMAGE, FaultMix, draw_mix
+from flowpoint.sim.faults import MACHINE_FAULTS, FaultKind, FaultMix, draw_mix
 from flowpoint.sim.host import SimHost
 from flowpoint.sim.run import ScenarioFactory
 from flowpoint.sim.world import InvariantBroken, SimProcess, SimWorld
@@ -353,7 +353,7 @@ class Toy:
         self.name, self.bug, self.checked = f"toy {bug or 'without a bug'}", bug, checked
         draw = Random(f"{seed}:workload")
         self.count = draw.choice((200, 600, 1200))
-        self.mix: FaultMix = draw_mix(draw, WITHOUT_DAMAGE)
+        self.mix: FaultMix = draw_mix(draw, MACHINE_FAULTS)
 
     def set_up(self, world: SimWorld) -> None:
         async def coordinator_main(host: SimHost, args: Sequence[str]) -> int:
@@ -374,6 +374,9 @@ class Toy:
 
     def damage(self, world: SimWorld) -> str | None:
         return None
+
+    def ask(self, world: SimWorld, request: FaultKind) -> None:
+        """The toy takes no requests."""
 
     def judge(self, world: SimWorld) -> None:
         parts = {name: world.files.file(f"{OUTPUT}/{name}").data for name in world.files.list(OUTPUT)}

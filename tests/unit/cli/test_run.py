@@ -53,7 +53,7 @@ def test_every_option_is_handed_on(play: Callable[[Play], None]) -> None:
 
     line = (
         "run job.py --name n -p 2 --workers 3 --set a=1 --set b.c=x=y --config f.toml --param k=v --param k=w "
-        "--param e= --from chk-1-a1 --fresh --take-output --allow-non-restored --accept-duplicates --skip-lost-input "
+        "--param e= --fresh --take-output --allow-non-restored --accept-duplicates --skip-lost-input "
         "--debug --plain"
     )
     assert execute(line.split()) == 0
@@ -67,7 +67,6 @@ def test_every_option_is_handed_on(play: Callable[[Play], None]) -> None:
             settings=("a=1", "b.c=x=y"),
             config_file="f.toml",
             params={"k": "w", "e": ""},
-            from_snapshot="chk-1-a1",
             fresh=True,
             take_output=True,
             allow_non_restored=True,
@@ -88,9 +87,20 @@ def test_without_options_nothing_is_chosen(play: Callable[[Play], None]) -> None
 
 
 def test_the_command_to_continue_is_one_that_a_shell_understands() -> None:
-    options = RunOptions(job_file="/my jobs/a.py", name="n", params={"in": "*.txt"})
+    options = RunOptions(
+        job_file="/my jobs/a.py",
+        name="n",
+        parallelism=2,
+        workers=1,
+        settings=("checkpoint.storage=/s",),
+        config_file="c.toml",
+        params={"in": "*.txt"},
+    )
 
-    assert options.resume_command() == "flowpoint run '/my jobs/a.py' --name n --param 'in=*.txt'"
+    assert options.resume_command() == (
+        "flowpoint run '/my jobs/a.py' --name n --parallelism 2 --workers 1 --config c.toml "
+        "--set checkpoint.storage=/s --param 'in=*.txt'"
+    )
 
 
 def test_outside_of_a_terminal_each_event_is_a_line(play: Callable[[Play], None], capsys: Captured) -> None:

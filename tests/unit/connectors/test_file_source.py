@@ -135,6 +135,21 @@ def test_when_a_file_cannot_be_read_then_it_is_named(tmp_path: Path, monkeypatch
         FileSource(path).splits()
 
 
+def test_a_link_to_nowhere_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", "x\n")
+    (tmp_path / "b.txt").symlink_to("nowhere")
+
+    with pytest.raises(PlanError, match="b.txt cannot be read: it is a link to nowhere"):
+        FileSource(str(tmp_path / "*.txt")).splits()
+
+
+def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(PlanError, match="pipe cannot be read: it is not a regular file"):
+        FileSource(str(tmp_path)).splits()
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import sys
 import traceback
 
@@ -289,3 +290,11 @@ def test_what_flowpoint_says_about_the_job_passes_through(build, error):
 
     with pytest.raises(error, match="^said before$"):
         build(text)
+
+
+def test_it_cannot_take_the_place_of_a_module_of_pythons_library(write):
+    path = write(JOB, "numbers.py")
+
+    build_job(load_source(path), {})
+
+    assert importlib.machinery.PathFinder.find_spec("numbers").origin != path

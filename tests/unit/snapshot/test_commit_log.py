@@ -410,6 +410,18 @@ async def test_of_two_attempts_that_begin_at_once_exactly_one_can_go_on_in_every
     assert await in_every_order(scenario) > 50
 
 
+async def test_two_appends_of_one_log_both_happen_in_every_order() -> None:
+    async def scenario(interleaver: Interleaver) -> None:
+        coordinator = Coordinator(MemoryDisk())
+        await coordinator.begin()
+        coordinator.disk.gate = interleaver.gate(RACING)
+        appends = [coordinator.log.append("savepoint", 1, extra={"n": n}) for n in range(2)]
+        entries = await interleaver.run(*appends)
+        assert [(entry.number, entry.extra["n"]) for entry in entries] == [(2, 0), (3, 1)]
+
+    await in_every_order(scenario)
+
+
 async def test_thousands_of_entries_are_read_once_each() -> None:
     disk = MemoryDisk()
     coordinator = Coordinator(disk)

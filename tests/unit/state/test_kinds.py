@@ -46,6 +46,16 @@ class Running:
         return Running(restored)
 
 
+def test_a_key_first_seen_after_a_restore_reads_the_declared_default() -> None:
+    job = Running()
+    job.of("a").seen.value += 1
+
+    restored = job.after_a_restore()
+
+    assert (restored.of("a").seen.value, restored.of("b").seen.value) == (1, 0)
+    assert restored.of("b").profile.value == {"visits": []}
+
+
 def test_each_key_has_its_own_state() -> None:
     job = Running()
 

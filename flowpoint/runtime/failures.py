@@ -1,0 +1,187 @@
+"""Turns what user code raised into an error that names the operator and the record, and says what to do.
+
+Whoever calls user code knows where it was (`Place`) and which record it held; `explain` makes the error. An error of
+ours keeps its class, so that a `BadRecordError` from deep inside still ends the job instead of looping; anything else
+becomes a `UserCodeError` with the original chained. What the engine itself got wrong is not explained away.
+
+Text that differs between two runs of the same failure (addresses in a default repr) is left out: the restart policy
+recognises an error that comes again by its message.
+
+Not here: errors as data (`attempt.describe_failure`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from types import FrameType, TracebackType
+from typing import Any, Final
+
+from flowpoint.errors import BadRecordError, FlowPointError, InternalError, TransientError, UserCodeError
+
+ENGINE: Final = FlowPointError.__module__.partition(".")[0]
+CHAIN_FILES: Final = f"<{ENGINE} chain"
+"""How the file names of generated loops begin."""
+
+USER_RAISED: Final = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
+"""What a synchronous call of user code may raise. No real cancellation arrives in one: these are the user's, too."""
+
+_ADDRESS: Final = re.compile(r"(?: at |\.\.\.)0?x[0-9a-fA-F]{4,}")
+
+
+class Doing(StrEnum):
+    """What was going on when something was raised."""
+
+    FUNCTION = "function"  # the user's function was called
+    KEY = "key"  # the key function was called
+    RESULT = "result"  # what the user's function returned was walked through
+    STATE = "state"  # the key was hashed and checked, the state read or written
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where user code is called. `key_name` is how messages call the `key_by` before the operator."""
+
+    uid: str
+    kind: str
+    doing: Doing
+    key_name: str = ""
+
+    def __str__(self) -> str:
+        if self.doing in (Doing.KEY, Doing.STATE) and self.key_name:
+            return f"operator '{self.uid}': {self.key_name}"
+        return f"operator '{self.uid}' ({self.kind})"
+
+
+def explain(place: Place, error: BaseException, when: str, result: Any = None) -> FlowPointError | None:
+    """An error that names operator, record and what to do; None when `error` is the engine's own.
+
+    Args:
+        when: such as "on record 5" (see `on_record`).
+        result: what the user's function returned, when that was being walked through.
+    """
+    if isinstance(error, InternalError):
+        return None
+    start = f"{place} failed {when}: "
+    explained = _explained(place, error, start, result)
+    if explained is not None:
+        explained.operator = place.uid
+    return explained
+
+
+def _explained(place: Place, error: BaseException, start: str, result: Any) -> FlowPointError | None:
+    if isinstance(error, FlowPointError):
+        return engine_class(error)(start + say(error))
+    if place.doing is Doing.STATE:
+        if isinstance(error, TypeError) and "unhashable" in str(error):
+            advice = "return a str, an int or a tuple of such from the key function"
+            return BadRecordError(f"{start}the key is not hashable ({error}); {advice}")
+        if not _ends_in_user_code(error):
+            return None
+    if place.doing is Doing.RESULT and isinstance(error, TypeError) and not _is_iterable(result):
+        return UserCodeError(f"{start}its function must return an iterable of records, not {shorten(result)}")
+    return UserCodeError(f"{start}{type(error).__name__}: {say(error)}{_warning(error)}")
+
+
+def on_record(record: Any) -> str:
+    """When something failed, for `explain`."""
+    return f"on record {shorten(record)}"
+
+
+def refuse_single(result: Any) -> UserCodeError:
+    """The error for a function that returned one record where an iterable of records is wanted."""
+    return UserCodeError(
+        f"its function must return an iterable of records, and a {type(result).__name__} would be taken apart: "
+        f"{shorten(result)}; yield it, or return [it]"
+    )
+
+
+@contextmanager
+def naming(
+    uid: str, doing: str, caught: type[BaseException] | tuple[type[BaseException], ...] = Exception
+) -> Iterator[None]:
+    """What a connector or a function's `open` raises in this block, with its operator named.
+
+    Errors of ours stay what they are; trouble of the surroundings (OSError) may go away; the rest is the author's.
+
+    Args:
+        doing: such as "read() of split 'a'".
+        caught: `USER_RAISED` around a synchronous call.
+    """
+    try:
+        yield
+    except InternalError:
+        raise
+    except FlowPointError as error:
+        error.operator = error.operator or uid
+        raise
+    except caught as error:
+        kind = TransientError if isinstance(error, OSError) else UserCodeError
+        text = f"operator '{uid}': {doing} failed: {type(error).__name__}: {say(error)}{_warning(error)}"
+        named = kind(text)
+        named.operator = uid
+        raise named from error
+
+
+def engine_class(error: FlowPointError) -> type[FlowPointError]:
+    """The nearest class of `flowpoint.errors`: it can be made from a message alone, and every process knows it."""
+    return next(cls for cls in type(error).__mro__ if cls.__module__ == FlowPointError.__module__)
+
+
+def shorten(value: Any, limit: int = 120) -> str:
+    """A value as text for a message: the same in every run, at most `limit` characters, never raising."""
+    try:
+        text = _ADDRESS.sub("", repr(value))
+    except Exception as error:  # noqa: BLE001  a user's __repr__ may do anything
+        text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def say(error: BaseException) -> str:
+    """An exception's message, the same in every run, never raising."""
+    try:
+        return _ADDRESS.sub("", str(error))
+    except Exception as problem:  # noqa: BLE001  a user's __str__ may do anything
+        return f"<its message raised {type(problem).__name__}>"
+
+
+def users_trace(error: BaseException) -> str:
+    """A traceback that begins where the engine has called the user's code."""
+    frames = list(_frames(error))
+    called = next((i for i, (_, is_ours) in enumerate(frames) if is_ours), -1) + 1
+    while called < len(frames) and frames[called][1]:
+        called += 1
+    trace = frames[called][0] if called < len(frames) else None
+    return "".join(traceback.format_exception(type(error), error, trace))
+
+
+def _frames(error: BaseException) -> Iterator[tuple[TracebackType, bool]]:
+    """The traceback's entries, outermost first, each with whether it is the engine's."""
+    trace = error.__traceback__
+    while trace is not None:
+        yield trace, _is_engine(trace.tb_frame)
+        trace = trace.tb_next
+
+
+def _warning(error: BaseException) -> str:
+    """What to add for exceptions that would have ended or cancelled the engine itself."""
+    return "" if isinstance(error, Exception) else "; a function must not end or cancel what calls it"
+
+
+def _ends_in_user_code(error: BaseException) -> bool:
+    frames = list(_frames(error))
+    return bool(frames) and not frames[-1][1]
+
+
+def _is_engine(frame: FrameType) -> bool:
+    module = str(frame.f_globals.get("__name__", ""))
+    return module.partition(".")[0] == ENGINE or frame.f_code.co_filename.startswith(CHAIN_FILES)
+
+
+def _is_iterable(value: Any) -> bool:
+    return isinstance(value, Iterable) or hasattr(type(value), "__getitem__")

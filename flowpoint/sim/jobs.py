@@ -1,0 +1,324 @@
+"""Random jobs for campaigns: a topology, a workload and settings drawn from the seed, and what must come out.
+
+A job is drawn as a `JobShape` and written as the text of a job file, as a person would write it. Its reference is a
+plain loop over the numbers, never the engine. Every topology's output is a multiset that does not depend on the order in
+which records of different subtasks meet, so it is compared exactly.
+
+A shape is drawn so that faults find it at work: most runs give their records over a part of a second up to a few,
+with several checkpoints meanwhile.
+
+Not here: faults (`faults`), how the job is run and judged on disk (`scenario`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from random import Random
+from typing import TypeAlias, assert_never
+
+from flowpoint.model.settings import CheckpointSettings, HeartbeatSettings, RestartSettings, Settings, StateSettings
+from flowpoint.sim.world import EPOCH_MS, InvariantBroken
+
+STORAGE = "/flowpoint/checkpoints/simulated"
+OUTPUT = "/data/out"
+INPUT = "/data/in"
+JOB_FILE = "/data/job.py"
+INPUT_FILES = 3
+RANGES_PER_FILE = 2
+
+Row: TypeAlias = tuple[int | str, ...]
+
+
+class Topology(StrEnum):
+    """The jobs that are drawn from."""
+
+    COUNT = "count"
+    TWO_KEYED = "two_keyed"
+    UNION = "union"
+    STATES = "states"
+    TIMERS = "timers"
+    FILES = "files"
+    STATELESS = "stateless"
+
+
+@dataclass(frozen=True, slots=True)
+class JobShape:
+    """A job: the numbers 0..records-1 go through `topology`, spread over `keys` keys.
+
+    source_parallelism, sink_parallelism: of these operators, where they differ from the job's.
+    shaky: a user function is in the way that raises now and then (`user_code.stumble`).
+    takes_back: whether the sink can undo what it committed. One that cannot shows every commit that came too early.
+    """
+
+    topology: Topology
+    records: int
+    keys: int
+    rate: int | None
+    settings: Settings
+    source_parallelism: int | None = None
+    sink_parallelism: int | None = None
+    shaky: bool = False
+    takes_back: bool = True
+
+    def __str__(self) -> str:
+        settings = self.settings
+        pace = f"{self.rate} per second" if self.rate is not None else "flat out"
+        return (
+            f"{self.topology} of {self.records} records, {pace}, {self.keys} keys, parallelism {settings.parallelism} "
+            f"on {settings.workers} workers, a checkpoint each {settings.checkpoint.interval} s"
+        )
+
+
+def draw_shape(random: Random) -> JobShape:
+    """Draw a job."""
+    parallelism = random.choice((1, 2, 2, 3, 3, 4))
+    workers = random.randint(1, parallelism)
+    settings = _draw_settings(random, parallelism, workers)
+    topology = random.choice(list(Topology))
+    records = random.choice((0, 60, 500, 500, 500, 2000, 2000, 4000))
+    rate: int | None = None
+    if topology is not Topology.FILES and random.random() < 0.6:
+        rate = max(50, int(records / random.choice((0.5, 1.0, 2.0))))
+    else:
+        # As many as a run can have in reasonable time, so that it lasts a while in virtual time too.
+        records = min(records * 4, 300 * settings.batch_size)
+    return JobShape(
+        topology=topology,
+        records=records,
+        keys=random.choice((1, 5, 40)),
+        rate=rate,
+        settings=settings,
+        source_parallelism=random.choice((None, None, None, 1, 2)),
+        sink_parallelism=random.choice((None, None, None, 1)),
+        shaky=random.random() < 0.3,
+        takes_back=random.random() < 0.6,
+    )
+
+
+def _draw_settings(random: Random, parallelism: int, workers: int) -> Settings:
+    heartbeat = random.choice((0.05, 0.5))
+    return Settings(
+        parallelism=parallelism,
+        workers=workers,
+        max_parallelism=random.choice((4, 128)),
+        buffer_timeout=random.choice((0.0, 0.01, 0.05)),
+        batch_size=random.choice((1, 16, 64, 1024)),
+        checkpoint=CheckpointSettings(
+            interval=random.choice((0.03, 0.1, 0.1, 0.4)),
+            timeout=random.choice((0.3, 5.0)),
+            max_concurrent=random.choice((1, 1, 2, 3)),
+            tolerable_failures=random.choice((0, 0, 3)),
+            min_pause=random.choice((0.0, 0.0, 0.05)),
+            retained=random.choice((1, 2, 3, 3)),
+            incremental=random.random() < 0.85,
+            storage=f"file://{STORAGE}",
+        ),
+        # RocksDB writes its own files outside of any host; the conformance suite proves the two backends equal.
+        state=StateSettings(backend="heap", cache_bytes=random.choice((100, 10_000, 1_000_000))),
+        restart=RestartSettings(delay=random.choice((0.1, 1.0))),
+        heartbeat=HeartbeatSettings(interval=heartbeat, timeout=heartbeat * random.choice((4, 10))),
+    )
+
+
+# ------------------------------------------------------------------ the job file
+
+
+_HEAD = """\
+from flowpoint import Job, KeyedProcessFunction, ListState, MapState, ValueState
+from flowpoint.connectors import FileSink, FileSource, SequenceSource
+from flowpoint.runtime.contracts import Split
+from flowpoint.sim.user_code import stumble
+"""
+
+_STATES = """\
+class Process(KeyedProcessFunction):
+    seen = ValueState("seen", default=0)
+    numbers = ListState("numbers")
+    kinds = MapState("kinds")
+
+    def process(self, n, ctx):
+        self.seen.value += 1
+        self.numbers.append(n)
+        self.kinds[n % 3] = self.kinds.get(n % 3, 0) + 1
+        yield ("seen", ctx.key, self.seen.value)
+        yield ("length", ctx.key, len(self.numbers))
+        yield ("kind", ctx.key, n % 3, self.kinds[n % 3])
+"""
+
+_TIMERS = """\
+class Process(KeyedProcessFunction):
+    seen = ValueState("seen", default=0)
+
+    def process(self, n, ctx):
+        self.seen.value += 1
+        if self.seen.value == 1:
+            ctx.timers.processing(ctx.timers.now() + 50)
+        yield ("seen", ctx.key, self.seen.value)
+
+    def on_timer(self, timestamp, ctx):
+        yield ("timer", ctx.key)
+"""
+
+# The folder of a simulated machine cannot be listed while a job file is executed, so the splits are written down.
+_FILES = """\
+class Prepared(FileSource):
+    def splits(self):
+        return [Split(f"{{part['path']}}@{{part['start']}}", part) for part in {parts!r}]
+"""
+
+# Whatever is committed stays: a commit that comes too early is then seen in the output (with FileSink it is taken back).
+_KEPT = """\
+class KeptSink(FileSink):
+    can_take_back = False
+
+    async def _take_back(self, ctx):
+        pass
+"""
+
+
+def job_text(shape: JobShape) -> str:
+    """The job file of a shape."""
+    sink = "FileSink" if shape.takes_back else "KeptSink"
+    width = f", parallelism={shape.sink_parallelism}" if shape.sink_parallelism is not None else ""
+    classes, stream = _stream(shape)
+    return "\n".join(
+        [
+            _HEAD,
+            classes,
+            "" if shape.takes_back else _KEPT,
+            'job = Job("simulated")',
+            f'{stream}.sink({sink}("{OUTPUT}", format="jsonl"), uid="out"{width})',
+            "",
+        ]
+    )
+
+
+def _stream(shape: JobShape) -> tuple[str, str]:
+    """The classes that the job needs, and its stream up to the sink."""
+    numbers = _source(shape, 0, "numbers")
+    keyed = f".key_by(lambda n: n % {shape.keys})"
+    match shape.topology:
+        case Topology.COUNT:
+            return "", f'{numbers}{keyed}.count(uid="counts")'
+        case Topology.TWO_KEYED:
+            again = f'.key_by(lambda pair: pair[1] % {shape.keys}).count(uid="counts_of_counts")'
+            return "", f'{numbers}{keyed}.count(uid="counts"){again}'
+        case Topology.UNION:
+            more = _source(shape, shape.records, "more_numbers")
+            return "", f'{numbers}.union({more}){keyed}.count(uid="counts")'
+        case Topology.STATES:
+            return _STATES, f'{numbers}{keyed}.process(Process(), uid="process")'
+        case Topology.TIMERS:
+            return _TIMERS, f'{numbers}{keyed}.process(Process(), uid="process")'
+        case Topology.FILES:
+            read = f'job.source(Prepared("{INPUT}"), uid="numbers"{_source_width(shape)}).map(int)'
+            classes = _FILES.format(parts=_input_parts(shape))
+            return classes, f'{read}{_stumble(shape, "numbers")}{keyed}.count(uid="counts")'
+        case Topology.STATELESS:
+            return "", f"{numbers}.filter(lambda n: n % 3 > 0).flat_map(lambda n: [(n, 0), (n, 1)])"
+        case _:
+            assert_never(shape.topology)
+
+
+def _source(shape: JobShape, first: int, uid: str) -> str:
+    rate = f", rate={shape.rate}" if shape.rate is not None else ""
+    sequence = f"SequenceSource({first}, {first + shape.records}{rate})"
+    return f'job.source({sequence}, uid="{uid}"{_source_width(shape)}){_stumble(shape, uid)}'
+
+
+def _source_width(shape: JobShape) -> str:
+    return f", parallelism={shape.source_parallelism}" if shape.source_parallelism is not None else ""
+
+
+def _stumble(shape: JobShape, uid: str) -> str:
+    return f'.map(stumble, uid="stumble_{uid}")' if shape.shaky else ""
+
+
+def input_files(shape: JobShape) -> Mapping[str, bytes]:
+    """The files that the job reads."""
+    if shape.topology is not Topology.FILES:
+        return {}
+    files: dict[str, bytes] = {}
+    for index in range(INPUT_FILES):
+        lines = "".join(f"{n}\n" for n in range(index, shape.records, INPUT_FILES))
+        files[f"{INPUT}/{index}.txt"] = lines.encode()
+    return files
+
+
+def _input_parts(shape: JobShape) -> list[dict[str, object]]:
+    """The files cut at any byte, as `FileSource.splits` describes ranges."""
+    parts: list[dict[str, object]] = []
+    for path, data in input_files(shape).items():
+        cuts = [len(data) * i // RANGES_PER_FILE for i in range(RANGES_PER_FILE + 1)] if data else [0, 0]
+        parts += [
+            {"path": path, "start": start, "end": end, "size": len(data), "mtime_ms": EPOCH_MS}
+            for start, end in pairwise(cuts)
+        ]
+    return parts
+
+
+# ------------------------------------------------------------------ what must come out
+
+
+def reference(shape: JobShape) -> Counter[Row]:
+    """What the job must write, each row as often as given."""
+    numbers = range(shape.records)
+    match shape.topology:
+        case Topology.COUNT | Topology.FILES:
+            rows = _running_counts(n % shape.keys for n in numbers)
+        case Topology.UNION:
+            rows = _running_counts(n % shape.keys for n in range(2 * shape.records))
+        case Topology.TWO_KEYED:
+            first = _running_counts(n % shape.keys for n in numbers)
+            rows = _running_counts(int(count) % shape.keys for _, count in first)
+        case Topology.STATES:
+            rows = list(_states_reference(shape))
+        case Topology.TIMERS:
+            rows = [("seen", *row) for row in _running_counts(n % shape.keys for n in numbers)]
+            # What waits for time when the input ends fires then.
+            rows += [("timer", key) for key in range(min(shape.keys, shape.records))]
+        case Topology.STATELESS:
+            rows = [(n, copy) for n in numbers if n % 3 > 0 for copy in (0, 1)]
+        case _:
+            assert_never(shape.topology)
+    return Counter(rows)
+
+
+def _running_counts(keys: Iterable[int]) -> list[Row]:
+    counts: Counter[int] = Counter()
+    rows: list[Row] = []
+    for key in keys:
+        counts[key] += 1
+        rows.append((key, counts[key]))
+    return rows
+
+
+def _states_reference(shape: JobShape) -> Iterator[Row]:
+    counts: Counter[int] = Counter()
+    kinds: Counter[tuple[int, int]] = Counter()
+    for n in range(shape.records):
+        key = n % shape.keys
+        counts[key] += 1
+        kinds[key, n % 3] += 1
+        yield ("seen", key, counts[key])
+        yield ("length", key, counts[key])
+        yield ("kind", key, n % 3, kinds[key, n % 3])
+
+
+def check_output(shape: JobShape, found: Counter[Row]) -> None:
+    """Compare committed rows with the reference.
+
+    Raises:
+        InvariantBroken: rows are missing, doubled or wrong.
+    """
+    expected = reference(shape)
+    missing, extra = expected - found, found - expected
+    if missing or extra:
+        raise InvariantBroken(
+            f"the output is wrong: {missing.total()} rows are missing, such as {list(missing)[:3]}; "
+            f"{extra.total()} are too many, such as {list(extra)[:3]}"
+        )

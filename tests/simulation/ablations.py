@@ -1,0 +1,237 @@
+"""The safeguards of exactness, each with a way to switch it off in the real code, and a campaign that must notice.
+
+A safeguard is switched off by replacing functions of the code under test, never by a flag in it. Where several
+independent guards protect against one mistake, all of them have to go before there is any damage; the comment says
+which they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import pytest
+from xxhash import xxh3_64_hexdigest
+
+from flowpoint.connectors.part_writer import PartWriter
+from flowpoint.coordinator import checkpoints as checkpoints_module
+from flowpoint.coordinator.checkpoints import Checkpoints
+from flowpoint.coordinator.coordinator import Coordinator
+from flowpoint.model import messages
+from flowpoint.model.manifest import StateFile
+from flowpoint.model.plan import JobPlan, SubtaskId
+from flowpoint.protocol.alignment import BarrierAligner
+from flowpoint.protocol.checkpoint import PendingCheckpoint, collect_operators
+from flowpoint.protocol.membership import WorkerState
+from flowpoint.sim.faults import FaultKind, FaultMix
+from flowpoint.sim.jobs import JobShape, Topology, draw_shape
+from flowpoint.sim.scenario import JobScenario
+from flowpoint.snapshot import names, writer
+from flowpoint.snapshot.commit_log import CommitLog
+from flowpoint.snapshot.storage import FolderStorage
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """A safeguard that can be switched off, and the faults that make its absence hurt."""
+
+    name: str
+    switch_off: Callable[[pytest.MonkeyPatch], None]
+    faults: tuple[FaultKind, ...]
+    gap: float = 0.2
+    topology: Topology = Topology.COUNT
+    takes_back: bool = True
+
+    def scenario(self, checked: bool) -> Callable[[int], JobScenario]:
+        """A busy job of several subtasks under these faults; otherwise as the seed draws it."""
+
+        def make(seed: int) -> JobScenario:
+            drawn = draw_shape(Random(f"{seed}:ablation"))
+            settings = replace(
+                drawn.settings,
+                parallelism=2,
+                workers=2,
+                batch_size=16,
+                checkpoint=replace(
+                    drawn.settings.checkpoint,
+                    interval=0.05,
+                    timeout=0.5,
+                    max_concurrent=1,
+                    tolerable_failures=3,
+                    min_pause=0.0,
+                    retained=3,
+                ),
+            )
+            shape = JobShape(self.topology, 600, 5, 400, settings, takes_back=self.takes_back)
+            mix = FaultMix(self.faults, 0.2, self.gap, 8, 0.3, 0.5)
+            return JobScenario(seed, checked=checked, shape=shape, mix=mix)
+
+        return make
+
+
+# ---------------------------------------------------------------------- acknowledged before fsync
+
+
+class _Unsynced:
+    """A file, or a disk whose files of a kind, say that they are synced, and are not."""
+
+    def __init__(self, inner: Any, marker: str = "") -> None:
+        self._inner = inner
+        self._marker = marker
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def create(self, path: str, *, private: bool = True) -> Any:
+        file = await self._inner.create(path, private=private)
+        return _Unsynced(file) if self._marker in path else file
+
+    async def sync(self) -> None:
+        """Nothing is synced."""
+
+
+def ack_before_fsync(patch: pytest.MonkeyPatch) -> None:
+    """Neither files of state nor hidden parts are synced before they are acknowledged."""
+    storage_init, writer_init = FolderStorage.__init__, PartWriter.__init__
+
+    def init_storage(self: FolderStorage, disk: Any, new_id: Any, root: str) -> None:
+        storage_init(self, _Unsynced(disk, "/shared/"), new_id, root)
+
+    def init_writer(self: PartWriter, folder: str, line_format: Any, ctx: Any) -> None:
+        writer_init(self, folder, line_format, replace(ctx, disk=_Unsynced(ctx.disk, ".part-")))
+
+    patch.setattr(FolderStorage, "__init__", init_storage)
+    patch.setattr(PartWriter, "__init__", init_writer)
+
+
+# ---------------------------------------------------------------------- no alignment
+
+
+def no_alignment(patch: pytest.MonkeyPatch) -> None:
+    """Channels whose barrier has come are read on."""
+    init = BarrierAligner.__init__
+    patch.setattr(BarrierAligner, "__init__", lambda self, channels, exactly_once=True: init(self, channels, False))
+
+
+# ---------------------------------------------------------------------- one acknowledgement missing
+
+
+def ack_missing(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint counts as complete when one subtask has not acknowledged.
+
+    Two guards: the pending checkpoint, and `collect_operators`, which refuses a manifest with a gap.
+    """
+    patch.setattr(
+        PendingCheckpoint, "is_complete", property(lambda self: self.failure is None and len(self.acks_missing) <= 1)
+    )
+
+    def collect(plan: JobPlan, acks: dict[SubtaskId, Any]) -> Any:
+        return collect_operators(plan, {subtask: acks.get(subtask, {}) for subtask in plan.subtasks()})
+
+    patch.setattr(checkpoints_module, "collect_operators", collect)
+
+
+# ---------------------------------------------------------------------- late acknowledgements
+
+
+def late_acks(patch: pytest.MonkeyPatch) -> None:
+    """Acknowledgements of an attempt that has failed still complete its checkpoint.
+
+    Five guards: messages of other attempts are dropped; pending checkpoints end with their attempt (two places); the
+    next attempt waits until every worker has let go of the last one; and the commit log fences older attempts.
+    """
+    on_message, begin, release = Coordinator._on_message, Checkpoints.begin, Coordinator._release
+
+    released: dict[int, int] = {}  # coordinator -> the attempt that ended last
+
+    def hear_all(self: Coordinator, worker: int, message: messages.Message) -> None:
+        if isinstance(message, messages.Ack):
+            self.checkpoints.on_ack(worker, message, self._now())
+        elif getattr(message, "attempt", 0) > released.get(id(self), 0):
+            on_message(self, worker, message)
+
+    def end(self: Checkpoints, failure: Any, now: float) -> None:
+        self._scheduler.suspend()
+
+    def begin_beside(self: Checkpoints, *args: Any) -> None:
+        pending, self._running = self._running, {}
+        begin(self, *args)
+        self._running = pending
+
+    def release_unheard(self: Coordinator) -> None:
+        released[id(self)] = self.attempt
+        release(self)
+        for worker in self._members.workers(WorkerState.RELEASING):
+            self._members.released(worker)
+
+    async def tail(self: CommitLog, attempt: int) -> Any:
+        if not self._known:
+            await self.entries()
+        return self._known[max(self._known)]
+
+    patch.setattr(Coordinator, "_on_message", hear_all)
+    patch.setattr(Checkpoints, "end", end)
+    patch.setattr(Checkpoints, "begin", begin_beside)
+    patch.setattr(Coordinator, "_release", release_unheard)
+    patch.setattr(CommitLog, "_tail", tail)
+
+
+# ---------------------------------------------------------------------- sinks commit before the entry
+
+
+def early_commit(patch: pytest.MonkeyPatch) -> None:
+    """Sinks are told to commit when the manifest is there, before the commit entry."""
+    append = Checkpoints._append
+
+    async def tell_first(self: Checkpoints, manifest: Any) -> Any:
+        self._send(messages.Complete(manifest.attempt, manifest.id))
+        # Time for the sinks, as they are to be first.
+        await asyncio.sleep(0.03)
+        return await append(self, manifest)
+
+    patch.setattr(Checkpoints, "_append", tell_first)
+
+
+# ---------------------------------------------------------------------- old attempts' files
+
+
+def adopted_files(patch: pytest.MonkeyPatch) -> None:
+    """Names of files do not carry the attempt, and a file that is there already is taken as it is.
+
+    Two guards: the name, and the writer, which refuses a name that is taken.
+    """
+    state_file = names.state_file
+
+    def without_attempt(uid: str, subtask: int, attempt: int, sequence: int, kind: str) -> str:
+        return state_file(uid, subtask, 1, sequence, kind)
+
+    async def adopt(storage: Any, frozen: Any, name: str, groups: tuple[int, int]) -> StateFile:
+        await storage.put_if_absent(name, frozen.chunks())
+        data = await storage.get(name)
+        kind = writer.BASE if frozen.full else writer.DELTA
+        return StateFile(name, kind, len(data), xxh3_64_hexdigest(data), frozen.entries, groups)
+
+    patch.setattr(names, "state_file", without_attempt)
+    patch.setattr(writer, "_write_slices", adopt)
+
+
+KILLS = (FaultKind.KILL_WORKER, FaultKind.KILL_WORKERS, FaultKind.KILL_COORDINATOR)
+
+ABLATIONS = (
+    Ablation("ack before fsync", ack_before_fsync, (FaultKind.POWER_FAILURE,)),
+    Ablation("no alignment", no_alignment, KILLS),
+    Ablation("one ack missing", ack_missing, KILLS),
+    Ablation(
+        "late acks accepted", late_acks, (FaultKind.STALL_LINKS, FaultKind.KILL_WORKER), gap=0.1, takes_back=False
+    ),
+    Ablation(
+        "commit before the entry",
+        early_commit,
+        (FaultKind.KILL_COORDINATOR,),
+        takes_back=False,
+    ),
+    Ablation("old files adopted", adopted_files, KILLS),
+)

@@ -1,0 +1,118 @@
+"""Errors as data: kind, message, operator, the user's part of the trace, and whether a new attempt may help."""
+
+from __future__ import annotations
+
+import pytest
+
+from flowpoint import errors
+from flowpoint.runtime.attempt import describe_failure, first_cause
+from flowpoint.runtime.chain import Loop
+from flowpoint.runtime.failures import naming, users_trace
+from tests.unit.runtime.fakes import plain
+
+
+def raised(error):
+    """An error with a traceback."""
+    try:
+        raise error
+    except BaseException as caught:
+        return caught
+
+
+def in_user_code(value):
+    return 1 / value
+
+
+def users_error():
+    """What `Pipeline` raises for a user's function that fails."""
+    loop = Loop([plain("map", in_user_code, "m")])
+    try:
+        loop.run([0])
+    except ZeroDivisionError as error:
+        located = loop.locate(error)
+        located.__cause__ = error
+        return raised(located)
+    finally:
+        loop.close()
+
+
+def test_the_first_cause_is_found_inside_groups_of_groups():
+    first = ValueError("first")
+    group = ExceptionGroup("outer", [ExceptionGroup("inner", [first, TypeError()]), KeyError()])
+
+    assert first_cause(group) is first
+    assert first_cause(first) is first
+
+
+def test_a_users_error_shows_the_users_frames_only():
+    failure = describe_failure(ExceptionGroup("g", [users_error()]), 7, 2, [1, 0])
+
+    assert (failure.attempt, failure.worker, failure.subtask, failure.operator) == (7, 2, [1, 0], "m")
+    assert (failure.kind, failure.retry) == ("UserCodeError", True)
+    assert "in_user_code" in failure.trace
+    assert "return 1 / value" in failure.trace
+    assert failure.trace.rstrip().endswith("ZeroDivisionError: division by zero")
+    assert "flowpoint chain" not in failure.trace
+    assert "ExceptionGroup" not in failure.trace
+
+
+def test_an_error_raised_by_a_builtin_has_no_frames_but_its_line():
+    loop = Loop([plain("map", int, "m")])
+    with pytest.raises(ValueError, match="invalid literal") as caught:
+        loop.run(["x"])
+    loop.close()
+
+    assert users_trace(caught.value) == "ValueError: invalid literal for int() with base 10: 'x'\n"
+
+
+@pytest.mark.parametrize("kind", errors.FINAL_ERRORS)
+def test_bad_data_and_foreign_state_are_not_tried_again(kind):
+    failure = describe_failure(kind("no"), 1, 0, [])
+
+    assert (failure.kind, failure.message, failure.retry) == (kind.__name__, "no", False)
+
+
+@pytest.mark.parametrize("kind", [errors.UserCodeError, errors.StorageError, errors.LinkLost, errors.SnapshotError])
+def test_what_another_attempt_may_mend_is(kind):
+    assert describe_failure(kind("no"), 1, 0, []).retry
+
+
+def test_a_bug_of_ours_keeps_its_name_and_whole_trace():
+    failure = describe_failure(raised(AssertionError("channel=1 is blocked already")), 1, 0, [], "counts")
+
+    assert (failure.kind, failure.operator) == ("AssertionError", "counts")
+    assert failure.message == "AssertionError: channel=1 is blocked already"
+    assert "in raised" in failure.trace
+
+
+def test_a_class_derived_from_ours_travels_as_ours():
+    class Special(errors.BadRecordError):
+        pass
+
+    failure = describe_failure(Special("no"), 1, 0, [])
+
+    assert (failure.kind, failure.retry) == ("BadRecordError", False)
+
+
+def test_an_error_that_names_its_operator_keeps_it():
+    error = errors.UserCodeError("no")
+    error.operator = "inner"
+
+    assert describe_failure(error, 1, 0, [], "outer").operator == "inner"
+
+
+def test_naming_leaves_our_own_bugs_alone():
+    with pytest.raises(errors.InternalError, match="^lost$"), naming("sink", "write()"):
+        raise errors.InternalError("lost")
+
+
+def test_naming_does_not_rename_an_operator():
+    def fail():
+        error = errors.StorageError("full")
+        error.operator = "inner"
+        raise error
+
+    with pytest.raises(errors.StorageError) as caught, naming("outer", "write()"):
+        fail()
+
+    assert caught.value.operator == "inner"
