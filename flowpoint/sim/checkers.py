@@ -184,13 +184,15 @@ class StorageChecker(Checker):
 
     def damage_newest(self) -> str | None:
         """Rot one file of the newest committed checkpoint, if it has an older one behind it; says which."""
-        directories = list(dict.fromkeys(commit.directory for commit in self.retained()))
-        if len(directories) < 2:
+        retained = self.retained()
+        own = [commit.directory for commit in retained if commit.lineage == retained[-1].lineage]
+        if len(set(own)) < 2:
             return None
+        directories = list(dict.fromkeys(commit.directory for commit in retained))
         newest, older = directories[-1], directories[:-1]
         shared = {file.path for one in older for file in self._named_by(one)}
-        own = [file.path for file in self._named_by(newest) if file.path not in shared and file.bytes]
-        path = self.world.stream("rot").choice([*own, f"{newest}/manifest.json"])
+        rotten = [file.path for file in self._named_by(newest) if file.path not in shared and file.bytes]
+        path = self.world.stream("rot").choice([*rotten, f"{newest}/manifest.json"])
         if self.find(path) is None:
             return None
         self._damaged.add(path)

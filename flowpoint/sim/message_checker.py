@@ -66,6 +66,9 @@ class MessageChecker:
         if said is None:
             return
         message = decode_message(frame)
+        if type(message) not in _WATCHED:
+            # It begins like one that is watched, as `Stats` does like `Start`.
+            return
         try:
             self._check_released(link.owner, message)
             said(link.owner, message)

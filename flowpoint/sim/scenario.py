@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 from flowpoint.sim.checkers import OutputChecker, SavepointChecker, StorageChecker
@@ -20,6 +21,7 @@ from flowpoint.sim.jobs import JOB_FILE, OUTPUT, STORAGE, JobShape, Row, check_o
 from flowpoint.sim.message_checker import MessageChecker
 from flowpoint.sim.world import InvariantBroken, SimProcess, SimWorld
 
+ASKED = (FaultKind.ASK_SAVEPOINT, FaultKind.ASK_RESCALE, FaultKind.ASK_RESCALE, FaultKind.ASK_STOP_TO)
 DISK_TROUBLE = frozenset({FaultKind.DISK_ERRORS, FaultKind.LOST_ANSWERS, FaultKind.DISK_FULL})
 
 
@@ -84,6 +86,19 @@ class JobScenario:
         ]
         if hidden:
             raise InvariantBroken(f"the job has finished and left uncommitted output: {hidden}")
+
+
+class AskedScenario(JobScenario):
+    """A job of which a person keeps asking for savepoints, hand-overs and rescales while faults happen."""
+
+    def __init__(self, seed: int) -> None:
+        draw = Random(f"{seed}:asked")
+        shape, mix = draw_shape(draw), draw_mix(draw, ALL_FAULTS)
+        records = max(shape.records, 500)
+        settings = replace(shape.settings, workers=draw.choice((0, shape.settings.workers)))
+        shape = replace(shape, records=records, rate=records // draw.choice((1, 2, 4)), settings=settings)
+        kinds = (*mix.kinds, *ASKED * draw.choice((1, 2, 4)))
+        super().__init__(seed, shape=shape, mix=replace(mix, kinds=kinds, quiet=0.1, gap=draw.choice((0.1, 0.3))))
 
 
 def read_output(world: SimWorld) -> Counter[Row]:
