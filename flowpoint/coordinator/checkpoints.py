@@ -73,7 +73,7 @@ class CheckpointRecord:
     savepoint_bytes: int | None = None
 
     def to_data(self) -> dict[str, Any]:
-        """With the keys of `checkpoints --json`. """
+        """With the keys of `checkpoints --json`."""
         names_ = ("id", "attempt", "kind", "state", "started", "duration_ms", "bytes", "parent", "path", "reason")
         return {name: getattr(self, name) for name in names_}
 

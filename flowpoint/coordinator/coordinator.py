@@ -125,9 +125,10 @@ _Mail = (
 
 @dataclass(slots=True)
 class _Running:
-    """The attempt that is deployed now."""
+    """The attempt that is deployed now, or was last. Its plan is not the job's any more when a rescale is under way."""
 
     prepared: PreparedAttempt
+    plan: JobPlan
     deployed: set[int] = field(default_factory=set)
     ended: set[SubtaskId] = field(default_factory=set)
     committed: dict[SubtaskId, int] = field(default_factory=dict)
@@ -228,7 +229,7 @@ class Coordinator:
         if self._running is None:
             return []
         placed = sorted(s for s, w in self._running.prepared.assignment.items() if w == worker)
-        return [f"{uid}#{s.index}" for s in placed for uid in self._job.plan.tasks[s.task].operators]
+        return [f"{uid}#{s.index}" for s in placed for uid in self._running.plan.tasks[s.task].operators]
 
     def request_stop(self, exit_code: int, savepoints: str = "") -> asyncio.Future[CheckpointRecord]:
         """Ask for a graceful stop. The future gets the last checkpoint, or CheckpointFailed when the job goes on.
@@ -686,7 +687,7 @@ class Coordinator:
                 self._fail_by(error)
 
     def _deploy(self, prepared: PreparedAttempt) -> None:
-        self._running = _Running(prepared)
+        self._running = _Running(prepared, self._job.plan)
         if prepared.restored is not None:
             text = f"continuing from checkpoint {prepared.restored.id} ({prepared.restored_directory})"
             data = {"checkpoint": prepared.restored.id, "directory": prepared.restored_directory}

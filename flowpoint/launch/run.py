@@ -69,8 +69,10 @@ class _Assembled:
         return self.compiled.plan.job
 
     def at(self, parallelism: int) -> _Assembled:
-        """The same job with another parallelism."""
-        settings = replace(self.settings, parallelism=parallelism)
+        """The same job with another parallelism. The number of workers follows, unless the person chose another one."""
+        before = self.settings
+        workers = parallelism if before.workers == before.parallelism else before.workers
+        settings = replace(before, parallelism=parallelism, workers=workers)
         compiled = compile_graph(self.graph, parallelism, settings.max_parallelism, name=self.options.name)
         source = self.source | {"parallelism": parallelism}
         return replace(self, compiled=compiled, settings=settings, source=source)

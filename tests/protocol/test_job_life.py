@@ -20,7 +20,9 @@ from flowpoint.protocol.restart import GiveUp, Restart
 
 EVENTS = {
     event: event(**{field.name: value for field in fields(event) if (value := SAMPLES.get(field.name)) is not None})
-    for SAMPLES in [{"reason": "disk full", "verdict": Restart(1.5), "restart": 1, "checkpoint": 9, "lost": (0,), "parallelism": 3}]
+    for SAMPLES in [
+        {"reason": "disk full", "verdict": Restart(1.5), "restart": 1, "checkpoint": 9, "lost": (0,), "parallelism": 3}
+    ]
     for event in ev.JobEvent.__args__
 }
 LOST = ev.FailureSeen("worker 1 was killed", Restart(0.0), lost=(1,))
@@ -101,7 +103,9 @@ def test_when_a_job_is_asked_about_then_its_answers_fit_its_state():
     for state, path in PATHS.items():
         life = life_after(*path)
         assert life.is_over == (state in OVER)
-        assert life.is_live == (state.name in {"DEPLOYING", "RUNNING", "RESCALING", "STOPPING", "FINISHING", "COMMITTING"})
+        assert life.is_live == (
+            state.name in {"DEPLOYING", "RUNNING", "RESCALING", "STOPPING", "FINISHING", "COMMITTING"}
+        )
         assert life.awaits_workers == (state.name in {"STARTING", "RESTARTING"})
 
 

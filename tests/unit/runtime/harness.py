@@ -69,9 +69,7 @@ class Running:
         return {split["id"]: split["position"] for split in self.acked(checkpoint)[uid]["splits"]}
 
     def trigger(self, checkpoint, **more):
-        message = messages.Trigger(
-            ATTEMPT, checkpoint, **{"kind": "checkpoint", "halt": False, "final": False, **more}
-        )
+        message = messages.Trigger(ATTEMPT, checkpoint, **{"kind": "checkpoint", "halt": False, "final": False, **more})
         self.subtask.trigger(message)
 
     async def failure(self):
