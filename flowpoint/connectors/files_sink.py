@@ -114,7 +114,7 @@ class FileSink:
         """A hidden copy of the part, of this lineage and attempt."""
         if not files:
             raise SnapshotError(
-                f"sink {ctx.uid!r} cannot take over {committable['final']}: the savepoint does not hold the part itself;"
+                f"sink {ctx.uid!r} cannot take over {committable['final']}: the savepoint does not hold the part;"
                 " use another savepoint"
             )
         checkpoint, suffix = committable["checkpoint"], os.path.splitext(committable["final"])[1]

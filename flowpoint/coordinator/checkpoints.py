@@ -8,8 +8,8 @@ checkpoint's life:
 The line in `_publish` after which a checkpoint counts is marked. Publishing runs beside the mailbox; its outcome comes
 back as a `Published` event, so that everything here changes only inside the coordinator's loop.
 
-A savepoint lives the same life, but counts for nobody in this job: its manifest goes into a folder of its own, its entry
-only says that it exists, no `Complete` goes out. The savepoint of a stop is written at the barrier of the stop's
+A savepoint lives the same life, but counts for nobody in this job: its manifest goes into a folder of its own, its
+entry only says that it exists, no `Complete` goes out. The savepoint of a stop is written at the barrier of the stop's
 checkpoint and published by `publish_handover`, when all that the checkpoint holds has been committed.
 
 Not here: what a failed checkpoint means for the job (the caller gets `CheckpointEnd` and decides).
@@ -55,7 +55,8 @@ class Lineage:
 class CheckpointRecord:
     """A checkpoint as `flowpoint checkpoints` shows it. `started` is epoch ms.
 
-    `savepoint` is the folder of the savepoint that is written at its barrier, `savepoint_bytes` its size once it exists.
+    `savepoint` is the folder of the savepoint that is written at its barrier; one of a stop has `savepoint_bytes` once it
+    exists.
     """
 
     id: int

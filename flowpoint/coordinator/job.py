@@ -39,7 +39,7 @@ class JobToRun:
     storage: root folder of the job's snapshots. work_dir: folder for local state of running attempts.
     arguments: the command line of a worker, from (index, incarnation, coordinator's address).
     savepoints: folder for savepoints of which nobody says where to.
-    replan: the same job with another parallelism; raises UsageError when it cannot have it. None: it cannot be rescaled.
+    replan: the same job with another parallelism; raises UsageError when it cannot have it. None: never rescaled.
     rescaled: the parallelism that a person gave the running job, which later runs keep; 0 when nobody did.
     """
 

@@ -190,7 +190,7 @@ class Preparation:
         return None
 
     async def _found_branch(self, entries: list[CommitEntry]) -> None:
-        """A new lineage from a snapshot; or the newest one, when it began from that very snapshot and got no further."""
+        """A new lineage from a snapshot; or the newest one, when it began from that very one and got no further."""
         wishes = self.job.wishes
         found = await find_snapshot(self._host.disk, self._host.new_id, wishes.source)
         manifest = found.manifest

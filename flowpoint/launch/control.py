@@ -77,7 +77,8 @@ class RunView(Protocol):
 class RunOptions:
     """What `flowpoint run` was told. None and empty mean: not given.
 
-    `source` is the snapshot of `--from`, `settings` are the `KEY=VALUE` of `--set` in their order; `params` go to the job file's `build(params)`.
+    `source` is the snapshot of `--from`, `settings` are the `KEY=VALUE` of `--set` in their order; `params` go to the job
+    file's `build(params)`.
     """
 
     job_file: str

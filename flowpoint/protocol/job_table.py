@@ -68,7 +68,7 @@ MEANINGS: Mapping[JobState, str] = MappingProxyType(
             "the new workers are awaited"
         ),
         JobState.RESCALING: (
-            "another parallelism is wanted: records flow until the barrier of a checkpoint, after which the sources halt"
+            "another parallelism is wanted: records flow until the barrier of a checkpoint, then the sources halt"
         ),
         JobState.STOPPING: "records flow until the barrier of the last checkpoint, after which the sources halt",
         JobState.FINISHING: "all input has been read; the last checkpoint is being taken",

@@ -162,8 +162,8 @@ def _damage(chain: Sequence[CommitEntry], health: Mapping[str, str | None]) -> s
 
 def _refuse_handed_on(entry: CommitEntry) -> Refuse:
     return Refuse(
-        f"cannot continue: the job was stopped with the savepoint {entry.extra['savepoint']}, which hands its output on; "
-        "continue from it with --from, or start over with --fresh"
+        f"cannot continue: the job was stopped with the savepoint {entry.extra['savepoint']}, which hands its output "
+        "on; continue from it with --from, or start over with --fresh"
     )
 
 

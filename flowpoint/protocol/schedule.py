@@ -9,9 +9,9 @@
     RESCALE      a rescale
 
 Slots: `max_concurrent`, but one when there is a `min_pause` (as in Flink: a pause *between* checkpoints leaves no room
-for two). STOP, FINAL and RESCALE wait rather than abort what is running: a completed checkpoint is worth having if the last one
-fails, and a hung one is ended by its timeout. From `suspend()` (stop or end asked for) to `resume()` nothing periodic
-is triggered, so nothing can get in before them. Ticks that were missed do not pile up.
+for two). STOP, FINAL and RESCALE wait rather than abort what is running: a completed checkpoint is worth having if the
+last one fails, and a hung one is ended by its timeout. From `suspend()` (stop, end or rescale asked for) to `resume()`
+nothing periodic is triggered, so nothing can get in before them. Ticks that were missed do not pile up.
 
 Not here: ids, the queue of requests (the coordinator's), the checkpoint itself.
 """
