@@ -47,6 +47,7 @@ from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.storage import FolderStorage
 
 SHUT_DOWN_SECONDS = 5.0
+CANCEL_SECONDS = 0.5
 TICK_SECONDS_MAX = 1.0
 
 
@@ -125,10 +126,14 @@ _Mail = (
 
 @dataclass(slots=True)
 class _Running:
-    """The attempt that is deployed now, or was last. Its plan is not the job's any more when a rescale is under way."""
+    """The attempt that is deployed now, or was the last one. Once released, what is told of it comes too late.
+
+    plan: its own; the job has another one when a rescale is under way.
+    """
 
     prepared: PreparedAttempt
     plan: JobPlan
+    is_released: bool = False
     deployed: set[int] = field(default_factory=set)
     ended: set[SubtaskId] = field(default_factory=set)
     committed: dict[SubtaskId, int] = field(default_factory=dict)
@@ -302,6 +307,11 @@ class Coordinator:
     def _is_done(self) -> bool:
         return self._outcome is not None and self.is_over.is_set()
 
+    @property
+    def _live(self) -> _Running | None:
+        """The attempt that was deployed last, unless it has been released."""
+        return None if self._running is None or self._running.is_released else self._running
+
     def _spawn(self, step: Coroutine[Any, Any, None], name: str) -> None:
         self._group.create_task(step, name=name)
 
@@ -450,7 +460,7 @@ class Coordinator:
             if self._members.state(worker) is WorkerState.RELEASING:
                 self._members.released(worker)
             return
-        running = self._running
+        running = self._live
         if running is None or getattr(message, "attempt", 0) != running.prepared.number or not self._life.is_live:
             return
         match message:
@@ -466,6 +476,8 @@ class Coordinator:
                 self._on_committed(SubtaskId(*message.subtask), message.checkpoint, running)
             case messages.Failure():
                 self._on_failure(message, running)
+            case messages.Warn():
+                self._warn(message.text)
             case messages.Stats():
                 self.statistics.add(worker, message, self._now())
             case _:
@@ -488,7 +500,7 @@ class Coordinator:
     def _on_cleaned(self, cleaned: _Cleaned) -> None:
         if cleaned.error is not None:
             self._warn(f"cannot clean up after older attempts: {cleaned.error}")
-        running = self._running
+        running = self._live
         if running is None or cleaned.attempt != running.prepared.number or self._life.state is not JobState.DEPLOYING:
             return
         self._feed(ev.AllDeployed())
@@ -560,7 +572,8 @@ class Coordinator:
         if failure in (CheckpointFailure.DECLINED, CheckpointFailure.EXPIRED, CheckpointFailure.FINALIZE_FAILED):
             text = f"{record.kind} {record.id} failed: {record.reason}"
             self._emit(Event(EventKind.CHECKPOINT_FAILED, text, record.to_data()))
-        if not self._life.is_live:
+        if self._live is None or not self._life.is_live:
+            # What was being published when its attempt ended: nobody waits for it any more.
             return
         if end.trigger not in _WISHES and self._failures.failed(record.id, failure, record.kind):
             error = CheckpointFailed(f"checkpoint {record.id} failed: {record.reason}")
@@ -580,7 +593,7 @@ class Coordinator:
             return
         self._failures.succeeded(record.id)
         self._policy.checkpoint_completed()
-        running = self._running
+        running = self._live
         if running is None or running.prepared.number != record.attempt or not self._life.is_live:
             return
         self._spawn(self._retain(running.prepared), "retention")
@@ -727,6 +740,8 @@ class Coordinator:
 
     def _release(self) -> None:
         attempt = self.attempt
+        if self._running is not None:
+            self._running.is_released = True
         for worker in self._members.release_all():
             self._workers.send(worker, messages.Release(attempt))
         self._release_deadline = self._now() + self._job.settings.heartbeat.timeout
@@ -801,7 +816,9 @@ class Coordinator:
                 self._feed(ev.EntryFailed(str(error), self._policy.failure(self._now(), failure)))
 
     async def _end_workers(self) -> None:
-        await self._workers.shut_down("the job is over", SHUT_DOWN_SECONDS)
+        # Whoever cancels does not want to wait for a function that never returns.
+        seconds = CANCEL_SECONDS if self._life.state is JobState.CANCELLED else SHUT_DOWN_SECONDS
+        await self._workers.shut_down("the job is over", seconds)
         if self._preparing is not None:
             await asyncio.wait([self._preparing])
         await self.checkpoints.wait_idle()

@@ -86,7 +86,7 @@ class KeyedPart:
                 raise
             kept = () if frozen.full else self.files[: len(self.files) - frozen.replaces]
             self.files = (*kept, *files)
-            self.must_be_full = self.must_be_full and not frozen.full
+            self.must_be_full = False
             frozen.durable()
             return SubtaskState(files=self.files, groups=self.groups, states=states)
 

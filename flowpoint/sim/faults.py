@@ -6,6 +6,7 @@ THE FAULT BUDGET. Injected, in any number, order and combination, also while an 
   takes effect. What it was writing is cut off somewhere; of what it was sending a prefix arrives.
 - Power failure: all processes end; names and bytes that were not synced vanish, stay, or are torn or zeroed.
 - SIGSTOP of any process for any time, longer than every timeout too; it then goes on where it was (a zombie).
+- A worker whose words come late, and another one that dies meanwhile.
 - A link that breaks, stalls, or (as TCP can) silently swallows what one side sends, until somebody notices.
 - Bursts of disk errors, each on any operation: not done and said so; done, but the answer is an error; a sync that
   failed, after which the bytes are lost for good. A full disk for a while, with partial writes. A slow disk.
@@ -37,6 +38,7 @@ from flowpoint.sim.user_code import UserTrouble
 from flowpoint.sim.world import Phase, Point, SimProcess, SimWorld
 
 BURST_SECONDS = (0.05, 1.0)
+LATE_SECONDS = (0.1, 1.0)
 TRAP_SECONDS = 5.0
 SECOND_FAILURE_DELAY = (0.0, 0.6)
 CLOCK_JUMPS_MS = (-3_600_000, -60_000, -1_000, 1_000, 60_000, 3_600_000)
@@ -84,6 +86,7 @@ class FaultKind(StrEnum):
     BREAK_LINK = "break_link"
     CUT_LINK = "cut_link"
     STALL_LINKS = "stall_links"
+    LATE_WORDS = "late_words"
     DISK_ERRORS = "disk_errors"
     LOST_ANSWERS = "lost_answers"
     DISK_FULL = "disk_full"
@@ -173,7 +176,7 @@ class FaultInjector:
         damage: Callable[[], str | None] = lambda: None,
         ask: Callable[[FaultKind], None] = lambda _: None,
     ) -> None:
-        """`damage` rots a file of the newest checkpoint and says which, if it can. `ask` asks the program for something."""
+        """`damage` rots a file of the newest checkpoint, if it can, and says which; `ask` asks for something."""
         self._world = world
         self._mix = mix
         self._damage = damage
@@ -205,7 +208,7 @@ class FaultInjector:
         due, self._second_failure_due = self._second_failure_due, False
         return due or self._random.random() < self._mix.second_failure_rate
 
-    def _inject(self, kind: FaultKind, lasting: asyncio.TaskGroup) -> None:  # one switch
+    def _inject(self, kind: FaultKind, lasting: asyncio.TaskGroup) -> None:  # noqa: C901 - one switch
         self._world.trace.mark(f"fault {kind}")
         match kind:
             case FaultKind.KILL_WORKER:
@@ -226,6 +229,8 @@ class FaultInjector:
                 self._hurt_link(kind)
             case FaultKind.STALL_LINKS:
                 lasting.create_task(self._burst(kind, self._world.network, "stall_rate", (0.01, 0.1), 0.0))
+            case FaultKind.LATE_WORDS:
+                lasting.create_task(self._let_words_come_late())
             case FaultKind.DISK_ERRORS:
                 lasting.create_task(self._burst(kind, self._world.disk_faults, "error_rate", (0.02, 0.2), 0.0))
             case FaultKind.LOST_ANSWERS:
@@ -290,15 +295,18 @@ class FaultInjector:
         """Kill whoever comes to a drawn point next; wait for it a while."""
         trap = self._trap = _Trap.draw(self._random)
         self._tell(f"a trap is set: {trap}")
-        deadline = self._world.loop.time() + TRAP_SECONDS
-        while self._trap is trap and self._world.loop.time() < deadline:
-            await asyncio.sleep(0.05)
-        self._trap = None
+        try:
+            async with asyncio.timeout(TRAP_SECONDS):
+                await trap.sprung.wait()
+        except TimeoutError:
+            if self._trap is trap:
+                self._trap = None
 
     def _on_point(self, point: Point) -> None:
         if self._trap is not None and self._trap.catches(point):
             where = f"{point.phase} {point.operation} of {point.subject}"
             self._world.trace.mark(f"trapped {point.process.role} {point.phase} {self._trap.place}")
+            self._trap.sprung.set()
             self._trap = None
             self._world.kill(point.process, f"at a point: {where}")
 
@@ -315,6 +323,20 @@ class FaultInjector:
         else:
             self._tell(f"a link between {link.owner.name} and {link.peer.name} breaks")
             link.break_both("the link broke")
+
+    async def _let_words_come_late(self) -> None:
+        """What one worker tells its coordinator takes long; another worker dies in between."""
+        workers = self._children()
+        if len(workers) < 2:
+            return
+        late = workers.pop(self._random.randrange(len(workers)))
+        seconds = self._random.uniform(*LATE_SECONDS)
+        self._tell(f"what {late.name} tells its coordinator takes {seconds:.3f} s")
+        for link in late.links.values():
+            if link.peer is late.parent:
+                link.stall(seconds)
+        await asyncio.sleep(self._random.uniform(0.0, seconds / 2))
+        self._kill(self._random.choice(workers), f"while words of {late.name} are under way")
 
     async def _burst(
         self,
@@ -355,6 +377,7 @@ class _Trap:
         self.subject = subject
         self.phase = phase
         self.countdown = countdown
+        self.sprung = asyncio.Event()
 
     @classmethod
     def draw(cls, random: Random) -> _Trap:
