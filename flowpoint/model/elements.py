@@ -38,13 +38,15 @@ class Barrier:
     """Separates the records of checkpoint `checkpoint` from those after it.
 
     `kind` is "checkpoint" or "savepoint"; `final` is the last checkpoint of a bounded job; `halt` asks sources to emit
-    nothing after it (stop).
+    nothing after it (stop, rescale). `savepoint` is the folder of the savepoint to write at this barrier, "" for none:
+    a checkpoint with one (stop --to) is both.
     """
 
     checkpoint: int
     kind: str = "checkpoint"
     halt: bool = False
     final: bool = False
+    savepoint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

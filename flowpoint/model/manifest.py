@@ -2,11 +2,12 @@
 
 Readable with `cat` (JSON, `snapshot.manifests` writes it). Source positions and sink committables are small and stand
 inline as JSON; keyed state stands in files. `StateFile.path` is relative to the job's storage folder for checkpoints,
-and to the savepoint's own folder for savepoints.
+and to the savepoint's own folder for savepoints; a savepoint names nothing outside of its folder.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +50,7 @@ class SubtaskState:
     states: state name -> schema data, of keyed state.
     splits: for sources, a list of {"id", "data", "position", "ended"}.
     committables: for sinks, a list of {"checkpoint": int, "data": JSON}, oldest first, not yet confirmed.
+    exports: for sinks in a savepoint, the files that hold uncommitted output (`SinkWithExport`).
     """
 
     files: tuple[StateFile, ...] = ()
@@ -56,6 +58,7 @@ class SubtaskState:
     states: dict[str, Any] = field(default_factory=dict)
     splits: tuple[dict[str, Any], ...] = ()
     committables: tuple[dict[str, Any], ...] = ()
+    exports: tuple[StateFile, ...] = ()
 
     def to_data(self) -> dict[str, Any]:
         """As JSON-able data, without what is empty. The dicts in it are shared, not copied: they are never changed."""
@@ -65,6 +68,7 @@ class SubtaskState:
             "states": self.states,
             "splits": list(self.splits),
             "committables": list(self.committables),
+            "exports": [file.to_data() for file in self.exports],
         }
         return {key: value for key, value in data.items() if value}
 
@@ -72,12 +76,17 @@ class SubtaskState:
     def from_data(cls, data: dict[str, Any]) -> SubtaskState:
         """The reverse of `to_data`."""
         return cls(
-            files=tuple(StateFile(**{**f, "groups": tuple(f["groups"])}) for f in data.get("files", ())),
+            files=_files(data.get("files", ())),
             groups=tuple(data.get("groups", NO_GROUPS)),
             states=dict(data.get("states", {})),
             splits=tuple(data.get("splits", ())),
             committables=tuple(data.get("committables", ())),
+            exports=_files(data.get("exports", ())),
         )
+
+
+def _files(data: Iterable[dict[str, Any]]) -> tuple[StateFile, ...]:
+    return tuple(StateFile(**{**file, "groups": tuple(file["groups"])}) for file in data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +101,7 @@ class OperatorState:
 class Manifest:
     """A whole snapshot. `parent` is the checkpoint id it was taken after (0: none). `created` is epoch ms.
 
+    handed_on: the job was stopped with this savepoint: whoever starts from it goes on with the lineage's output.
     origin: for one that was made from another snapshot by editing it: what that was ("path", "kind", "id", "attempt",
     "checksum" of its manifest) and what was changed ("changes"). Empty for all others.
     """
@@ -106,6 +116,7 @@ class Manifest:
     plan: dict[str, Any]
     operators: dict[str, OperatorState]
     finished: bool = False
+    handed_on: bool = False
     origin: dict[str, Any] = field(default_factory=dict)
     format: int = MANIFEST_FORMAT
 
@@ -114,6 +125,6 @@ class Manifest:
         seen: dict[str, StateFile] = {}
         for operator in self.operators.values():
             for subtask in operator.subtasks:
-                for file in subtask.files:
+                for file in (*subtask.files, *subtask.exports):
                     seen.setdefault(file.path, file)
         return list(seen.values())

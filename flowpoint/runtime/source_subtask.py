@@ -98,6 +98,10 @@ class SourcePart:
 
         return write
 
+    async def capture_savepoint(self, barrier: Barrier) -> Captured:
+        """The same: positions stand in the manifest."""
+        return await self.capture(barrier)
+
     async def close(self) -> None:
         """Close every reader; the first error is raised when all are closed."""
         failure: Exception | None = None
@@ -131,7 +135,7 @@ class SourceSubtask(Subtask):
 
     def trigger(self, message: messages.Trigger) -> None:
         """Emit the barrier of a checkpoint as soon as what is in hand has been processed."""
-        barrier = Barrier(message.checkpoint, kind=message.kind, halt=message.halt, final=message.final)
+        barrier = Barrier(message.checkpoint, message.kind, message.halt, message.final, message.savepoint)
         self._triggers.append(barrier)
         self.wakeup.set()
 

@@ -77,10 +77,11 @@ class SubtaskParts:
 
 @dataclass(frozen=True, slots=True)
 class _Capture:
-    """What was frozen at a barrier (None: early) and is to be written."""
+    """What was frozen at a barrier (None: early) and is to be written. `saved` is what goes into a savepoint."""
 
     barrier: Barrier | None
     parts: list[tuple[str, Captured]]
+    saved: list[tuple[str, Captured]] = field(default_factory=list)
     alignment_ms: int = 0
 
 
@@ -296,15 +297,21 @@ class Subtask:
 
     async def snapshot(self, barrier: Barrier) -> None:
         """Freeze every part, pass the barrier on, and leave the writing to run beside the stream."""
-        captured = [(part.uid, await part.capture(barrier)) for part in self._parts]
+        captured, saved = [], []
+        if barrier.kind == "checkpoint":
+            captured = [(part.uid, await part.capture(barrier)) for part in self._parts]
+        if barrier.savepoint:
+            saved = [(part.uid, await part.capture_savepoint(barrier)) for part in self._parts]
         self._outputs.send_event(barrier)
-        self._captures.put_nowait(_Capture(barrier, captured, self.counters.alignment_ms))
+        self._captures.put_nowait(_Capture(barrier, captured, saved, self.counters.alignment_ms))
 
     async def _write_captures(self) -> None:
         """Make what was captured durable, in order, and acknowledge it."""
         while True:
             capture = await self._captures.get()
-            operators, failure = await self._write(capture)
+            operators, failure = await self._write(capture.parts)
+            saved, failure_saved = await self._write(capture.saved)
+            failure = failure or failure_saved
             barrier = capture.barrier
             if barrier is None:
                 self._on_spilled(failure)
@@ -314,9 +321,9 @@ class Subtask:
                 self._decline(barrier.checkpoint, f"failed while writing: {failure}")
             else:
                 stats = {"alignment_ms": capture.alignment_ms}
-                self._report(messages.Ack(self.attempt, barrier.checkpoint, list(self.id), operators, stats))
+                self._report(messages.Ack(self.attempt, barrier.checkpoint, list(self.id), operators, stats, saved))
 
-    async def _write(self, capture: _Capture) -> tuple[dict[str, Any], Exception | None]:
+    async def _write(self, parts: list[tuple[str, Captured]]) -> tuple[dict[str, Any], Exception | None]:
         """Write every part, also after one has failed: each has to learn how its own writing ended.
 
         Raises:
@@ -324,7 +331,7 @@ class Subtask:
         """
         operators: dict[str, Any] = {}
         failure: Exception | None = None
-        for uid, write in capture.parts:
+        for uid, write in parts:
             try:
                 operators[uid] = (await write()).to_data()
             except (TransientError, OSError) as error:

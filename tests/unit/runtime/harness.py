@@ -69,9 +69,7 @@ class Running:
         return {split["id"]: split["position"] for split in self.acked(checkpoint)[uid]["splits"]}
 
     def trigger(self, checkpoint, **more):
-        message = messages.Trigger(
-            ATTEMPT, checkpoint, **{"kind": "checkpoint", "halt": False, "final": False, **more}, directory=""
-        )
+        message = messages.Trigger(ATTEMPT, checkpoint, **{"kind": "checkpoint", "halt": False, "final": False, **more})
         self.subtask.trigger(message)
 
     async def failure(self):
@@ -244,8 +242,12 @@ class FakeSink:
         return self
 
 
+async def no_files(uid, files, folder):
+    raise AssertionError(f"nobody asked for savepoint {folder}")
+
+
 def sink_part(sink, uid="sink"):
-    part = SinkPart(uid, sink, connector_context(uid))
+    part = SinkPart(uid, sink, connector_context(uid), no_files)
     part.writer = sink
     return part
 
