@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from flowpoint.runtime.contracts import Source as Source
     from flowpoint.runtime.contracts import SourceReader as SourceReader
     from flowpoint.runtime.contracts import Split as Split
-    from flowpoint.state.kinds import BroadcastState as BroadcastState
+    from flowpoint.state.broadcast import BroadcastState as BroadcastState
     from flowpoint.state.kinds import ListState as ListState
     from flowpoint.state.kinds import MapState as MapState
     from flowpoint.state.kinds import ReducingState as ReducingState
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _HOME_OF: Final = {
     "END": "flowpoint.runtime.contracts",
     "Aggregate": "flowpoint.api.functions",
-    "BroadcastState": "flowpoint.state.kinds",
+    "BroadcastState": "flowpoint.state.broadcast",
     "Clock": "flowpoint.runtime.contracts",
     "CoProcessFunction": "flowpoint.api.functions",
     "ConnectedStreams": "flowpoint.api.stream",

@@ -23,10 +23,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from flowpoint.errors import PlanError
-from flowpoint.launch.quantities import parse_duration
+from flowpoint.model.event_time import TimestampAssignment
 from flowpoint.model.plan import PROCESS_KINDS, OperatorKind, Partition
 from flowpoint.plan.graph import KeySelector, Link, StreamGraph
-from flowpoint.runtime.contracts import TimestampAssignment
 
 if TYPE_CHECKING:
     from flowpoint.api.functions import Aggregate, CoProcessFunction, KeyedProcessFunction, ProcessFunction
@@ -386,6 +385,9 @@ def _connected(first: Stream[Any] | KeyedStream[Any, Any], second: object) -> Co
 
 
 def _seconds(what: str, value: float | str, place: str) -> float:
+    # Found when it is needed: describing a job must not load what runs it.
+    from flowpoint.launch.quantities import parse_duration
+
     try:
         return parse_duration(value)
     except ValueError as error:

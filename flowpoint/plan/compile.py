@@ -21,6 +21,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from flowpoint.model.event_time import TimestampAssignment
 from flowpoint.model.plan import (
     KEYED_KINDS,
     PROCESS_KINDS,
@@ -34,7 +35,7 @@ from flowpoint.model.plan import (
 from flowpoint.plan.graph import GraphOperator, Link, StreamGraph
 from flowpoint.plan.record_types import record_types_of
 from flowpoint.plan.validate import validate
-from flowpoint.runtime.contracts import OperatorDef, TimestampAssignment
+from flowpoint.runtime.contracts import OperatorDef
 
 STATEFUL_KINDS = KEYED_KINDS | PROCESS_KINDS | {OperatorKind.SOURCE, OperatorKind.SINK, OperatorKind.ASSIGN_TIMESTAMPS}
 

@@ -163,19 +163,6 @@ class HasGuarantee(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class TimestampAssignment:
-    """What `assign_timestamps` was given: the function of an ASSIGN_TIMESTAMPS operator.
-
-    function: record -> its timestamp, epoch ms. max_out_of_orderness_ms: how far behind the newest a record may be.
-    idle_timeout: seconds without a record after which the stream counts as idle; None: never.
-    """
-
-    function: Callable[[Any], int]
-    max_out_of_orderness_ms: int
-    idle_timeout: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class OperatorDef:
     """A user's operator as this process sees it: the spec's kind plus the objects that cannot leave the process.
 
