@@ -1,6 +1,14 @@
-"""`flowpoint checkpoints`: the checkpoints of a job, running or not."""
+"""`flowpoint checkpoints`: the checkpoints of a job, running or not, as the tree that they are.
+
+How it works: a checkpoint's parent is the one that was restored or completed last before it. The line to the newest
+one runs straight down; what branches off it (after a fall-back, an older one has a second child) stands indented
+below the checkpoint that it branches off from.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
 
 import click
 
@@ -10,21 +18,25 @@ from flowpoint.launch.client import JobClient
 from flowpoint.launch.control import Data
 from flowpoint.launch.home import Home
 
+_BRANCH: Final = "├─ "
+_CONTINUED: Final = "│  "
+
 
 @click.command(name="checkpoints")
 @output.job_argument
 @output.json_option
 def command(job: str, as_json: bool) -> None:
-    """Show the checkpoints of a job, oldest first."""
+    """Show the checkpoints of a job, oldest first; branches stand indented below their parents."""
     checkpoints = _checkpoints(Home.from_environment(), job)
     if as_json:
         output.print_json(checkpoints)
         return
     output.print_table(
-        ("ID", "ATTEMPT", "KIND", "STATE", "STARTED", "TOOK", "SIZE", "PATH OR REASON"),
+        ("ID", "PARENT", "ATTEMPT", "KIND", "STATE", "STARTED", "TOOK", "SIZE", "PATH OR REASON"),
         [
             (
-                str(checkpoint["id"]),
+                f"{indent}{checkpoint['id']}",
+                str(checkpoint["parent"] or "-"),
                 str(checkpoint["attempt"]),
                 str(checkpoint["kind"]),
                 str(checkpoint["state"]),
@@ -33,10 +45,33 @@ def command(job: str, as_json: bool) -> None:
                 output.size(checkpoint["bytes"]),
                 str(checkpoint["reason"] or checkpoint["path"] or "-"),
             )
-            for checkpoint in checkpoints
+            for indent, checkpoint in as_tree(checkpoints)
         ],
-        right=frozenset({"ID", "ATTEMPT", "TOOK", "SIZE"}),
+        right=frozenset({"PARENT", "ATTEMPT", "TOOK", "SIZE"}),
     )
+
+
+def as_tree(checkpoints: Sequence[Data]) -> list[tuple[str, Data]]:
+    """(indentation, checkpoint): each below its parent, in the order given; the newest child of each comes last."""
+    children: dict[int, list[int]] = {}
+    newest: dict[int, int] = {}
+    roots: list[int] = []
+    for at, checkpoint in enumerate(checkpoints):
+        # The parent is the last one before it of that number: a number is used again after a fall-back.
+        parent = newest.get(checkpoint["parent"])
+        (roots if parent is None else children.setdefault(parent, [])).append(at)
+        newest[checkpoint["id"]] = at
+    rows: list[tuple[str, Data]] = []
+    waiting = [("", "", at) for at in reversed(roots)]
+    while waiting:
+        indent, marker, at = waiting.pop()
+        rows.append((f"{indent}{marker}", checkpoints[at]))
+        inner = indent + _CONTINUED if marker else indent
+        *branches, line = children.get(at, [None])
+        if line is not None:
+            waiting.append((inner, "", line))
+        waiting += [(inner, _BRANCH, branch) for branch in reversed(branches) if branch is not None]
+    return rows
 
 
 def _checkpoints(home: Home, job: str) -> list[Data]:

@@ -29,6 +29,10 @@ COMMANDS = {
     "stop": "stop",
     "cancel": "cancel",
     "logs": "logs",
+    "inspect": "inspect",
+    "verify": "verify",
+    "edit": "edit",
+    "dispose": "dispose",
 }
 """Command -> its module in this room, which has it as `command`. In the order that a newcomer needs them."""
 

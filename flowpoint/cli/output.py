@@ -14,6 +14,7 @@ import click
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 job_argument = click.argument("job")
+snapshot_argument = click.argument("snapshot")
 
 
 def print_json(data: Any) -> None:

@@ -107,10 +107,7 @@ def decode(codec: Codec, data: bytes | memoryview) -> list[Any]:
         return [dict(zip(names, row)) for row in rows]  # noqa: B905  checked just now; `strict` costs a quarter
     if form == _Form.OBJECTS:
         name, fields = names
-        shape = codec.shape_named(name)
-        if tuple(fields) == shape.fields:
-            return list(map(shape.make, rows))
-        return list(map(shape.make, map(shape.arrange(tuple(fields)), rows)))
+        return list(map(codec.object_maker(name, tuple(fields)), rows))
     raise ValueError(f"unknown form {form}")
 
 

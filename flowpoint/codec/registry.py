@@ -173,6 +173,10 @@ class TypeRegistry:
             f"annotation or in the `types` of the operator), under the same name"
         )
 
+    def has_name(self, name: str) -> bool:
+        """Whether any declared class has the name that stands in bytes, in whatever module."""
+        return name.rpartition(":")[2] in self._by_name
+
     def shape(self, cls: type) -> Shape | None:
         """How a declared class is taken apart; None for an Enum or a class that is not declared."""
         return self._classes.get(cls)

@@ -34,7 +34,7 @@ from flowpoint.codec.arrays import is_numpy, make_array, take_array
 from flowpoint.codec.registry import Shape, TypeRegistry, decode_enum, encode_enum
 from flowpoint.errors import BadRecordError
 
-__all__ = ["IMMUTABLE", "Codec", "TypeRegistry", "is_immutable", "shortened"]
+__all__ = ["IMMUTABLE", "Codec", "ExtensionCode", "TypeRegistry", "is_immutable", "shortened"]
 
 SCALARS: Final = frozenset({NoneType, bool, int, float, str, bytes})
 """What the packer carries exactly, without help and without anything inside. (An int beyond 64 bits it hands out.)"""
@@ -49,10 +49,16 @@ _NESTING_MAX: Final = 100
 # First bytes of msgpack's bin and ext formats: where none of them occurs, nothing was mistaken for them.
 _BIN_OR_EXT: Final = tuple(bytes([first]) for first in (*range(0xC4, 0xCA), *range(0xD4, 0xD9)))
 _find_bin_or_ext: Final = re.compile(b"[" + b"".join(_BIN_OR_EXT) + b"]").search
+# What damaged bytes make decoding raise: msgpack, the makers, and the constructors they call.
+_DAMAGE: Final = (
+    *(ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, OSError, RecursionError),
+    *(struct.error, msgpack.UnpackException),
+)
+
 _SHORT: Final = 512  # bytes up to which one regular expression beats eleven searches
 
 
-class _Code(IntEnum):
+class ExtensionCode(IntEnum):
     """Extension codes. Never to change: they stand in snapshots."""
 
     TUPLE = 1
@@ -101,31 +107,33 @@ class Codec:
         self._packers: list[msgpack.Packer] = []
         self._depth = 0
         self._extenders: dict[type, Callable[[Any], msgpack.ExtType]] = {
-            tuple: lambda v: self._nested(_Code.TUPLE, list(v)),
-            set: lambda v: self._nested(_Code.SET, list(v)),
-            frozenset: lambda v: self._nested(_Code.FROZENSET, list(v)),
-            int: lambda v: msgpack.ExtType(_Code.BIG_INT, v.to_bytes(v.bit_length() // 8 + 1, "little", signed=True)),
-            datetime: lambda v: self._nested(_Code.DATETIME, _take_datetime(v)),
-            date: lambda v: self._nested(_Code.DATE, v.toordinal()),
-            time: lambda v: self._nested(_Code.TIME, _take_time(v)),
-            timedelta: lambda v: self._nested(_Code.TIMEDELTA, [v.days, v.seconds, v.microseconds]),
-            Decimal: lambda v: msgpack.ExtType(_Code.DECIMAL, str(v).encode()),
-            UUID: lambda v: msgpack.ExtType(_Code.UUID, v.bytes),
+            tuple: lambda v: self._nested(ExtensionCode.TUPLE, list(v)),
+            set: lambda v: self._nested(ExtensionCode.SET, list(v)),
+            frozenset: lambda v: self._nested(ExtensionCode.FROZENSET, list(v)),
+            int: lambda v: msgpack.ExtType(
+                ExtensionCode.BIG_INT, v.to_bytes(v.bit_length() // 8 + 1, "little", signed=True)
+            ),
+            datetime: lambda v: self._nested(ExtensionCode.DATETIME, _take_datetime(v)),
+            date: lambda v: self._nested(ExtensionCode.DATE, v.toordinal()),
+            time: lambda v: self._nested(ExtensionCode.TIME, _take_time(v)),
+            timedelta: lambda v: self._nested(ExtensionCode.TIMEDELTA, [v.days, v.seconds, v.microseconds]),
+            Decimal: lambda v: msgpack.ExtType(ExtensionCode.DECIMAL, str(v).encode()),
+            UUID: lambda v: msgpack.ExtType(ExtensionCode.UUID, v.bytes),
         }
         self._makers: dict[int, Callable[[bytes], Any]] = {
-            _Code.TUPLE: lambda data: tuple(self._unpack(data)),
-            _Code.SET: lambda data: set(self._unpack(data)),
-            _Code.FROZENSET: lambda data: frozenset(self._unpack(data)),
-            _Code.BIG_INT: lambda data: int.from_bytes(data, "little", signed=True),
-            _Code.DATETIME: lambda data: _make_datetime(self._unpack(data)),
-            _Code.DATE: lambda data: date.fromordinal(self._unpack(data)),
-            _Code.TIME: lambda data: _make_time(self._unpack(data)),
-            _Code.TIMEDELTA: lambda data: timedelta(*self._unpack(data)),
-            _Code.DECIMAL: lambda data: Decimal(data.decode()),
-            _Code.UUID: lambda data: UUID(bytes=data),
-            _Code.ENUM: lambda data: self._make_enum(*self._unpack(data)),
-            _Code.OBJECT: lambda data: self._make_object(*self._unpack(data)),
-            _Code.ARRAY: lambda data: make_array(*self._unpack(data)),
+            ExtensionCode.TUPLE: lambda data: tuple(self._unpack(data)),
+            ExtensionCode.SET: lambda data: set(self._unpack(data)),
+            ExtensionCode.FROZENSET: lambda data: frozenset(self._unpack(data)),
+            ExtensionCode.BIG_INT: lambda data: int.from_bytes(data, "little", signed=True),
+            ExtensionCode.DATETIME: lambda data: _make_datetime(self._unpack(data)),
+            ExtensionCode.DATE: lambda data: date.fromordinal(self._unpack(data)),
+            ExtensionCode.TIME: lambda data: _make_time(self._unpack(data)),
+            ExtensionCode.TIMEDELTA: lambda data: timedelta(*self._unpack(data)),
+            ExtensionCode.DECIMAL: lambda data: Decimal(data.decode()),
+            ExtensionCode.UUID: lambda data: UUID(bytes=data),
+            ExtensionCode.ENUM: lambda data: self._make_enum(*self._unpack(data)),
+            ExtensionCode.OBJECT: lambda data: self._make_object(*self._unpack(data)),
+            ExtensionCode.ARRAY: lambda data: make_array(*self._unpack(data)),
         }
 
     def encode(self, value: Any) -> bytes:
@@ -152,7 +160,7 @@ class Codec:
         """
         try:
             return self._unpack(data)
-        except (ValueError, TypeError, KeyError, RecursionError, msgpack.UnpackException) as error:
+        except _DAMAGE as error:
             raise BadRecordError(
                 f"cannot decode a value: its {len(data)} bytes are damaged ({shortened(error)}); "
                 f"restore from a good copy"
@@ -178,7 +186,7 @@ class Codec:
         """
         try:
             return columns.decode(self, data)
-        except (ValueError, TypeError, IndexError, struct.error) as error:
+        except _DAMAGE as error:
             raise BadRecordError(
                 f"cannot decode a column: its {len(data)} bytes are damaged ({shortened(error)}); "
                 f"restore from a good copy"
@@ -208,7 +216,7 @@ class Codec:
             data, ext_hook=self._make, strict_map_key=False, unicode_errors="surrogatepass", use_list=True
         )
 
-    def _nested(self, code: _Code, value: Any) -> msgpack.ExtType:
+    def _nested(self, code: ExtensionCode, value: Any) -> msgpack.ExtType:
         if self._depth >= _NESTING_MAX:
             raise ValueError(f"more than {_NESTING_MAX} levels")
         self._depth += 1
@@ -226,14 +234,14 @@ class Codec:
         if extender is not None:
             return extender(value)
         if isinstance(value, Enum):
-            return self._nested(_Code.ENUM, [self._name(value), encode_enum(value)])
+            return self._nested(ExtensionCode.ENUM, [self._name(value), encode_enum(value)])
         shape = self.registry.shape(tp)
         if shape is not None:
             taken = list(shape.take(value))
             refuse_mistaken(taken)
-            return self._nested(_Code.OBJECT, [self._name(value), list(shape.fields), taken])
+            return self._nested(ExtensionCode.OBJECT, [self._name(value), list(shape.fields), taken])
         if is_numpy(value):
-            return self._nested(_Code.ARRAY, take_array(value))
+            return self._nested(ExtensionCode.ARRAY, take_array(value))
         self._name(value)
         raise BadRecordError(f"cannot serialise a value of type {tp.__name__}: {shortened(value)}")
 
@@ -251,13 +259,32 @@ class Codec:
                 f"cannot decode a value: extension code {code} is unknown; it was written by a newer version, "
                 f"upgrade this one"
             )
-        return maker(bytes(data))
+        # Each level takes tens of kB of the C stack: bytes that nest deeper than `encode` ever does must not get there.
+        if self._depth >= _NESTING_MAX:
+            raise ValueError(f"more than {_NESTING_MAX} levels")
+        self._depth += 1
+        try:
+            return maker(bytes(data))
+        finally:
+            self._depth -= 1
 
     def _make_enum(self, name: str, stored: str | int) -> Enum:
         return decode_enum(self.registry.resolve(name), stored)
 
     def _make_object(self, name: str, fields: list[str], values: list[Any]) -> Any:
         return self.shape_named(name).rebuild(tuple(fields), tuple(values))
+
+    def object_maker(self, name: str, fields: tuple[str, ...]) -> Callable[[tuple[Any, ...]], Any]:
+        """The function from the values of stored `fields` to an instance of the class of that name.
+
+        Raises:
+            BadRecordError: as `shape_named`, or the stored fields do not fit the class.
+        """
+        shape = self.shape_named(name)
+        if fields == shape.fields:
+            return shape.make
+        arrange = shape.arrange(fields)
+        return lambda values: shape.make(arrange(values))
 
     def shape_named(self, name: str) -> Shape:
         """The shape of the class that a name in bytes stands for.

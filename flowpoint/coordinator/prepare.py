@@ -91,9 +91,9 @@ class Preparation:
             Fenced: a newer coordinator is at work.
         """
         entries = await self._log.entries()
+        if (finished := self._finished(entries)) is not None:
+            return JobIsDone(finished)
         if self._lineage is None:
-            if not self._job.wishes.fresh and isinstance(done := self._decide(entries, {}), AlreadyFinished):
-                return JobIsDone(done.entry)
             is_new = self._job.wishes.fresh or not entries
             self._lineage = self._host.new_id() if is_new else entries[-1].lineage
         begun = await self._log.begin_attempt(self._lineage)
@@ -130,6 +130,17 @@ class Preparation:
             await sink.begin(self._sink_context(uid, prepared))
         self._is_first = False
         return prepared
+
+    def _finished(self, entries: list[CommitEntry]) -> CommitEntry | None:
+        """The entry that says that the job has finished, when its lineage is the newest one.
+
+        Looked for before each attempt: "finished" may have been appended by one that did not hear of it.
+        """
+        is_own = bool(entries) and entries[-1].lineage == self._lineage
+        if not (is_own or (self._lineage is None and not self._job.wishes.fresh)):
+            return None
+        decision = self._decide(entries, {})
+        return decision.entry if isinstance(decision, AlreadyFinished) else None
 
     async def clean(self, prepared: PreparedAttempt) -> None:
         """After every sink has committed what was restored: remove what dead attempts left behind (rules 7 to 9)."""

@@ -131,7 +131,7 @@ class SystemDisk:
 
     async def read(self, path: str, offset: int = 0, size: int = -1) -> bytes:
         """See `host.base.Disk`."""
-        return await self._run(_read, path, offset, size)
+        return await self._run(read, path, offset, size)
 
     async def create(self, path: str, *, private: bool = True) -> SystemFile:
         """See `host.base.Disk`."""
@@ -149,27 +149,27 @@ class SystemDisk:
 
     async def remove(self, path: str) -> bool:
         """See `host.base.Disk`."""
-        return await self._run(_remove, path)
+        return await self._run(remove, path)
 
     async def remove_tree(self, path: str) -> None:
         """See `host.base.Disk`."""
-        await self._run(_remove_tree, path)
+        await self._run(remove_tree, path)
 
     async def list(self, path: str) -> list[str]:
         """See `host.base.Disk`."""
-        return await self._run(_list, path)
+        return await self._run(list_names, path)
 
     async def stat(self, path: str) -> FileStat | None:
         """See `host.base.Disk`."""
-        return await self._run(_stat, path)
+        return await self._run(stat_path, path)
 
     async def make_dirs(self, path: str, *, private: bool = True) -> None:
         """See `host.base.Disk`."""
-        await self._run(_make_dirs, path, 0o700 if private else 0o777)
+        await self._run(make_folders, path, 0o700 if private else 0o777)
 
     async def sync_dir(self, path: str) -> None:
         """See `host.base.Disk`."""
-        await self._run(_sync_dir, path)
+        await self._run(sync_folder, path)
 
     async def _run(self, fn: Callable[..., T], *args: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, partial(fn, *args))
@@ -185,14 +185,14 @@ def make_durable(descriptor: int) -> None:
     os.fsync(descriptor)
 
 
-def _read(path: str, offset: int, size: int) -> bytes:
+def read(path: str, offset: int, size: int) -> bytes:
     """Open, read and close in one hop: between two hops the loop may be busy with a batch for milliseconds."""
     with open(path, "rb") as file:
         file.seek(offset)
         return file.read(size)
 
 
-def _sync_dir(path: str) -> None:
+def sync_folder(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         make_durable(descriptor)
@@ -200,7 +200,7 @@ def _sync_dir(path: str) -> None:
         os.close(descriptor)
 
 
-def _make_dirs(path: str, mode: int) -> None:
+def make_folders(path: str, mode: int) -> None:
     """Make what is missing from the top down; each new name is durable before the next folder is made in it."""
     missing = []
     while not os.path.isdir(path):
@@ -213,10 +213,10 @@ def _make_dirs(path: str, mode: int) -> None:
             # Somebody made it in between; a file of that name is an error.
             if not os.path.isdir(folder):
                 raise
-        _sync_dir(os.path.dirname(folder))
+        sync_folder(os.path.dirname(folder))
 
 
-def _remove(path: str) -> bool:
+def remove(path: str) -> bool:
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -224,7 +224,7 @@ def _remove(path: str) -> bool:
     return True
 
 
-def _remove_tree(path: str) -> None:
+def remove_tree(path: str) -> None:
     def pass_over_missing(
         _function: Callable[..., object], _path: str, info: tuple[type[BaseException], BaseException, TracebackType]
     ) -> None:
@@ -234,14 +234,14 @@ def _remove_tree(path: str) -> None:
     shutil.rmtree(path, onerror=pass_over_missing)
 
 
-def _list(path: str) -> list[str]:
+def list_names(path: str) -> list[str]:
     try:
         return sorted(os.listdir(path))
     except FileNotFoundError:
         return []
 
 
-def _stat(path: str) -> FileStat | None:
+def stat_path(path: str) -> FileStat | None:
     try:
         facts = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -89,6 +89,14 @@ class RunOptions:
         words = ["flowpoint", "run", self.job_file]
         if self.name is not None:
             words += ["--name", self.name]
+        if self.parallelism is not None:
+            words += ["--parallelism", str(self.parallelism)]
+        if self.workers is not None:
+            words += ["--workers", str(self.workers)]
+        if self.config_file is not None:
+            words += ["--config", self.config_file]
+        for setting in self.settings:
+            words += ["--set", setting]
         for key, value in self.params.items():
             words += ["--param", f"{key}={value}"]
         return shlex.join(words)

@@ -22,6 +22,7 @@ import uvloop
 
 from flowpoint.coordinator.coordinator import Coordinator, Outcome
 from flowpoint.coordinator.job import JobToRun, Wishes
+from flowpoint.errors import ConfigError
 from flowpoint.host.system import SystemHost
 from flowpoint.launch.claim import Claim, claim_job
 from flowpoint.launch.config import load_settings
@@ -69,6 +70,7 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
     """
     assembled = _assemble(options)
     home = Home.from_environment()
+    _check_storage(assembled.settings.checkpoint.storage)
     host = SystemHost("coordinator", str(home.job(assembled.name).path))
     claim = claim_job(home, assembled.name, ProcessId(host.pid, host.start_time))
     outcome: Outcome | None = None
@@ -99,6 +101,20 @@ def _assemble(options: RunOptions) -> _Assembled:
         "allow_non_restored": options.allow_non_restored,
     }
     return _Assembled(options, compiled, settings, shipped)
+
+
+def _check_storage(storage: str) -> None:
+    """Refuse a checkpoint folder that cannot be used before anything depends on it."""
+    folder = storage.removeprefix("file://")
+    if not folder:
+        return
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot use checkpoint.storage = {storage!r}: {error.strerror} ({error.filename}); "
+            "set it to a folder that you can write to"
+        ) from error
 
 
 class _Run:

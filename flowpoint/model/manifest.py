@@ -107,7 +107,11 @@ class OperatorState:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A whole snapshot. `parent` is the checkpoint id it was taken after (0: none). `created` is epoch ms."""
+    """A whole snapshot. `parent` is the checkpoint id it was taken after (0: none). `created` is epoch ms.
+
+    origin: for one that was made from another snapshot by editing it: what that was ("path", "kind", "id", "attempt",
+    "checksum" of its manifest) and what was changed ("changes"). Empty for all others.
+    """
 
     kind: str
     job: str
@@ -119,6 +123,7 @@ class Manifest:
     plan: dict[str, Any]
     operators: dict[str, OperatorState]
     finished: bool = False
+    origin: dict[str, Any] = field(default_factory=dict)
     format: int = MANIFEST_FORMAT
 
     def files(self) -> list[StateFile]:

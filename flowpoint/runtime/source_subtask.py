@@ -30,6 +30,8 @@ from flowpoint.runtime.subtask import Subtask, SubtaskParts
 
 IDLE_SECONDS: Final = 0.01
 OPEN_READERS_MAX: Final = 128
+SLICES_PER_READ: Final = 8
+"""A barrier waits for what one read has returned: no longer than these slices take."""
 
 
 @dataclass(slots=True)
@@ -208,8 +210,7 @@ class SourceSubtask(Subtask):
         if not self._open:
             self._open.append(self._unopened.popleft())
         split = self._open[0]
-        # No more than one slice, so that a barrier waits for no more than that.
-        step = self._part.read(split, min(self._slice, self._batch_size))
+        step = self._part.read(split, min(self._slice * SLICES_PER_READ, self._batch_size))
         self._reading = asyncio.create_task(step, name=f"read {self._part.uid} {split.split.id}")
         self._reading.add_done_callback(lambda _: self.wakeup.set())
 

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from flowpoint.errors import FlowPointError, TransientError, UserCodeError
+from flowpoint.errors import BadRecordError, FlowPointError, TransientError, UserCodeError
 from flowpoint.model import messages
-from flowpoint.model.elements import END_OF_INPUT, WATERMARK_MIN, Barrier, Batch, Idleness
+from flowpoint.model.elements import END_OF_INPUT, WATERMARK_MIN, Barrier, Batch
 from flowpoint.model.plan import SubtaskId
 from flowpoint.runtime.outputs import Outputs
 from flowpoint.runtime.parts import Captured, KeyedPart, Part, SinkPart, merged
@@ -166,8 +167,7 @@ class Subtask:
 
     def statistics(self) -> Counters:
         """The numbers as they are now."""
-        if self._sink is None:
-            self.counters.records_out = self._outputs.records_out
+        self.counters.records_out = self._records_made
         return self.counters
 
     # ------------------------------------------------------------------ records
@@ -182,10 +182,11 @@ class Subtask:
             part = _slice(batch, start, start + size) if start or size < count else batch
             start += size
             begun = self._now()
+            made = self._records_made
             emitted = self._pipeline.run_port(part, port)
             computed = self._now()
             await self._deliver(emitted)
-            self._adapt(len(part), computed - begun, self._now() - begun)
+            self._adapt(len(part), self._records_made - made, computed - begun, self._now() - begun)
             if self._pipeline.assigners:
                 await self._follow_assigners()
             await self._spill()
@@ -193,6 +194,11 @@ class Subtask:
             await asyncio.sleep(0)
             if start < count:
                 await self._make_room()
+
+    @property
+    def _records_made(self) -> int:
+        """Records that left the pipeline since the start."""
+        return self.counters.records_out if self._sink is not None else self._outputs.records_out
 
     async def _make_room(self) -> None:
         """Wait, between two slices of a batch, until more may be produced."""
@@ -213,25 +219,33 @@ class Subtask:
             for tag, side in process.sides.take():
                 self._outputs.add_side(tag, side.values, side.timestamps)
 
-    def _adapt(self, size: int, computing: float, in_all: float) -> None:
-        """Aim at slices of SLICE_SECONDS, or WRITE_SECONDS together with the sink."""
+    def _adapt(self, size: int, made: int, computing: float, in_all: float) -> None:
+        """Aim at slices of SLICE_SECONDS, WRITE_SECONDS together with the sink, and about `slice_max` records made.
+
+        Output counts as input does: few records at a time stay in the processor's caches and cost the collector less.
+        """
         self.counters.busy += in_all
         if computing > 2 * SLICE_SECONDS:
             self._slice = max(1, int(size * SLICE_SECONDS / computing))
+        elif made > 2 * self._slice_max:
+            self._slice = max(1, size * self._slice_max // made)
         elif in_all > 2 * WRITE_SECONDS:
             self._slice = min(self._slice, max(SLICE_FIRST, size // 2))
-        elif size >= self._slice and computing < SLICE_SECONDS and in_all < WRITE_SECONDS:
+        elif size >= self._slice and made <= self._slice_max and computing < SLICE_SECONDS and in_all < WRITE_SECONDS:
             self._slice = min(self._slice_max, self._slice * 2)
 
     async def _spill(self) -> None:
         """Write changed state early where it has outgrown its memory, and go on with merging what is durable."""
         for part in self._keyed:
-            if _needs_spill(part):
+            with _naming(part):
+                needs_spill = part.backend.needs_spill()
+            if needs_spill:
                 while self._spills >= SPILLS_MAX:
                     await self._wait()
                 self._spills += 1
                 self._captures.put_nowait(_Capture(None, [(part.uid, part.freeze())]))
-            part.backend.merge_some()
+            with _naming(part):
+                part.backend.merge_some()
 
     async def wait_writable(self) -> None:
         """Wait until every output has credit: this is where a slow consumer slows its producer."""
@@ -288,7 +302,7 @@ class Subtask:
     def _send_idleness(self, is_idle: bool) -> None:
         if is_idle is not self._is_idle_sent:
             self._is_idle_sent = is_idle
-            self._outputs.send_event(Idleness(is_idle))
+            self._outputs.send_idleness(is_idle)
 
     async def _starve(self) -> None:
         """Wait with nothing to do: this is what idleness is counted by."""
@@ -450,10 +464,12 @@ async def close_quietly(closing: Callable[[], Awaitable[None] | None], where: st
         log(f"{where}: {type(error).__name__} while closing: {error}")
 
 
-def _needs_spill(part: KeyedPart) -> bool:
-    """Whether changed state has outgrown its memory. Looks at samples of it, so it may meet what cannot be written."""
+@contextmanager
+def _naming(part: KeyedPart) -> Iterator[None]:
+    """Name the operator whose state holds what can never be written: looking at samples and merging may meet it."""
     try:
-        return part.backend.needs_spill()
-    except FlowPointError as error:
-        error.operator = error.operator or part.uid
-        raise
+        yield
+    except BadRecordError as error:
+        explained = BadRecordError(f"cannot keep the state of operator '{part.uid}': {error}")
+        explained.operator = part.uid
+        raise explained from error

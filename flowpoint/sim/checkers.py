@@ -24,7 +24,7 @@ from flowpoint.sim.world import InvariantBroken, SimWorld
 _COMMIT = re.compile(r"(\d{8,})\.json")
 _DIRECTORY = re.compile(r"chk-(\d+)-a(\d+)")
 _PART = re.compile(r"part-(\d+)-(?:\w+-)?(\d+)-a(\d+)-([^.]+)\..+")
-CHECKPOINT_KINDS = frozenset({"checkpoint", "stopped", "finished"})
+CHECKPOINT = "checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +147,12 @@ class StorageChecker(Checker):
 
     def has_checkpoint(self, checkpoint: int) -> bool:
         """Whether a checkpoint of this number was ever committed."""
-        return any(one.kind == "checkpoint" and one.checkpoint == checkpoint for one in self.commits.values())
+        return any(one.kind == CHECKPOINT and one.checkpoint == checkpoint for one in self.commits.values())
 
     def is_committed(self, checkpoint: int, attempt: int, lineage: str) -> bool:
         """Whether a checkpoint of this attempt and lineage, this one or a later, was ever committed."""
         return any(
-            commit.kind in CHECKPOINT_KINDS
+            commit.kind == CHECKPOINT
             and commit.checkpoint >= checkpoint
             and commit.directory == f"chk-{commit.checkpoint}-a{attempt}"
             and commit.lineage.startswith(lineage)
@@ -170,7 +170,7 @@ class StorageChecker(Checker):
         names = self.files.list(f"{self.root}/commits")
         numbers = [int(match[1]) for match in map(_COMMIT.fullmatch, names) if match is not None]
         found = [self.commits[number] for number in numbers if number in self.commits]
-        return [commit for commit in found if commit.kind in CHECKPOINT_KINDS and commit.directory]
+        return [commit for commit in found if commit.kind == CHECKPOINT and commit.directory]
 
     def damage_newest(self) -> str | None:
         """Rot one file of the newest committed checkpoint, if it has an older one behind it; says which."""
@@ -194,7 +194,7 @@ class StorageChecker(Checker):
             self._on_commit(name)
         elif change.kind in ("link", "rename") and name.endswith("/manifest.json"):
             self._on_manifest(name)
-        elif change.kind == "link" and name.startswith("shared/"):
+        elif change.kind in ("link", "rename", "create") and name.startswith("shared/"):
             self._written_in[name] = self.newest.attempt if self.newest is not None else 0
         elif change.kind == "remove":
             self._on_remove(name)
@@ -221,7 +221,7 @@ class StorageChecker(Checker):
         self.world.trace.tell(
             "storage", f"commit {number}: {commit.kind} {commit.directory} of attempt {commit.attempt}"
         )
-        if commit.kind in CHECKPOINT_KINDS and commit.directory:
+        if commit.kind == CHECKPOINT and commit.directory:
             self._check_whole(commit.directory, f"commit {number}")
 
     def _check_order(self, commit: Commit) -> None:
@@ -236,10 +236,8 @@ class StorageChecker(Checker):
             commit.attempt >= newest.attempt,
             lambda: f"attempt {commit.attempt} committed {commit.number} after attempt {newest.attempt} began",
         )
-        if commit.kind == "checkpoint":
-            ids = [
-                c.checkpoint for c in self.commits.values() if c.kind == "checkpoint" and c.lineage == commit.lineage
-            ]
+        if commit.kind == CHECKPOINT:
+            ids = [c.checkpoint for c in self.commits.values() if c.kind == CHECKPOINT and c.lineage == commit.lineage]
             self.require(
                 commit.checkpoint > max(ids, default=0),
                 lambda: f"commit {commit.number} has checkpoint {commit.checkpoint}, after {max(ids)} was committed",
@@ -265,9 +263,10 @@ class StorageChecker(Checker):
 
     def _check_origin(self, file: StateFile, directory: str, attempt: int) -> None:
         """A file is the attempt's own, or that of a committed checkpoint: never what a dead attempt left (rule 4)."""
-        if self._written_in.get(file.path) == attempt:
+        written_in = self._written_in.get(file.path, 0)
+        if written_in >= attempt or not written_in:
             return
-        committed = {commit.directory for commit in self.commits.values() if commit.kind in CHECKPOINT_KINDS}
+        committed = {commit.directory for commit in self.commits.values() if commit.kind == CHECKPOINT}
         self.require(
             any(file in self._named_by(one) for one in committed),
             lambda: (

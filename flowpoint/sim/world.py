@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from flowpoint.errors import InternalError
+from flowpoint.errors import FlowPointError
 from flowpoint.sim.disk import DiskFaults
 from flowpoint.sim.files import FileSystem
 from flowpoint.sim.host import SimHost
@@ -336,7 +336,7 @@ class SimWorld:
             trace = "".join(traceback.format_exception(error)).rstrip()
             process.tell(trace)
             process.write_log(trace)
-            if isinstance(error, AssertionError | InternalError):
+            if not all(isinstance(leaf, FlowPointError | OSError) for leaf in _leaves(error)):
                 self.complain(f"{process.name} found a bug in itself: {trace}")
             self.exit(process, 1, f"{type(error).__name__}: {error}")
             return
@@ -366,3 +366,12 @@ class SimWorld:
         while pid in taken:
             pid += 1
         return pid
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors inside (nested) exception groups."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _leaves(one)
+    else:
+        yield error

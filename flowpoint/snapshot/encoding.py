@@ -57,7 +57,7 @@ def decode(data: bytes, path: str, *, newest_format: int, what: str) -> dict[str
     """
     try:
         body = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise damaged(path, what, f"{len(data)} bytes that are not JSON ({error})") from error
     if not isinstance(body, dict):
         raise damaged(path, what, f"JSON of type {type(body).__name__}, not an object")
@@ -70,7 +70,10 @@ def decode(data: bytes, path: str, *, newest_format: int, what: str) -> dict[str
             f"{newest_format}; use the FlowPoint that wrote it, or a newer one"
         )
     stated = body.pop(CHECKSUM, None)
-    actual = _checksum(body)
+    try:
+        actual = _checksum(body)
+    except (ValueError, RecursionError) as error:
+        raise damaged(path, what, f"values that JSON does not have ({error})") from error
     if stated != actual:
         raise damaged(path, what, f"checksum {stated!r} in the file, {actual!r} computed from it")
     return body

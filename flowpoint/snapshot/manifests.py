@@ -102,12 +102,14 @@ async def read_manifest(storage: Storage, directory: str) -> Manifest:
 
 async def verify(storage: Storage, manifest: Manifest, *, deep: bool) -> list[Damage]:
     """What is wrong with the files that a manifest names: existence and size, and checksums if `deep`."""
-    damages: list[Damage] = []
-    for file in manifest.files():
-        problem = await (_check_bytes(storage, file) if deep else _check_size(storage, file))
-        if problem:
-            damages.append(Damage(file.path, problem))
-    return damages
+    damages = [await verify_file(storage, file, deep=deep) for file in manifest.files()]
+    return [damage for damage in damages if damage is not None]
+
+
+async def verify_file(storage: Storage, file: StateFile, *, deep: bool) -> Damage | None:
+    """What is wrong with one file, if anything: see `verify`."""
+    problem = await (_check_bytes(storage, file) if deep else _check_size(storage, file))
+    return Damage(file.path, problem) if problem else None
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -118,6 +120,8 @@ def encode_manifest(manifest: Manifest) -> bytes:
     """
     body: dict[str, Any] = {"format": manifest.format}
     body |= {field: getattr(manifest, field) for field in _FIELDS if field != "operators"}
+    if manifest.origin:
+        body["origin"] = manifest.origin
     body["operators"] = {uid: _operator_data(uid, operator) for uid, operator in manifest.operators.items()}
     try:
         return encoding.encode(body)
@@ -135,7 +139,10 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
     _check_fields(body, _FIELDS, path, "")
     operators = {uid: _decode_operator(uid, operator, path) for uid, operator in body["operators"].items()}
     plain = {field: body[field] for field in _FIELDS if field != "operators"}
-    return Manifest(operators=operators, format=body["format"], **plain)
+    origin = body.get("origin", {})
+    if type(origin) is not dict:
+        raise encoding.damaged(path, WHAT, f"'origin' is {origin!r:.200}")
+    return Manifest(operators=operators, format=body["format"], origin=origin, **plain)
 
 
 def _operator_data(uid: str, operator: OperatorState) -> dict[str, Any]:
@@ -239,4 +246,4 @@ async def _check_bytes(storage: Storage, file: StateFile) -> str:
     return ""
 
 
-assert set(_FIELDS) | {"format"} == {field.name for field in fields(Manifest)}
+assert set(_FIELDS) | {"format", "origin"} == {field.name for field in fields(Manifest)}

@@ -19,12 +19,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 import msgpack
 from xxhash import xxh3_64_intdigest
 
-from flowpoint.codec.values import Codec
+from flowpoint.codec.values import Codec, shortened
 from flowpoint.errors import BadRecordError, IncompatibleStateError, SnapshotError
 from flowpoint.state.spec import KINDS, TOMBSTONE, has_tombstone
 
@@ -53,7 +54,9 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class _BlockRef:
+class BlockRef:
+    """Where a block is and what the index says of it. `state` is a number in `FileReader.states`."""
+
     state: int
     first: int
     last: int
@@ -70,7 +73,7 @@ class FileBuilder:
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
         self._states: dict[str, tuple[int, str]] = {}
-        self._refs: list[_BlockRef] = []
+        self._refs: list[BlockRef] = []
         self._offset = 0
         self.entries = 0
 
@@ -105,7 +108,7 @@ class FileBuilder:
         body: bytes = msgpack.packb([live_groups, encoded(keys), encoded(values), dead_groups, encoded(dead)])
         number, _ = self._states.setdefault(state, (len(self._states), kind))
         self._refs.append(
-            _BlockRef(
+            BlockRef(
                 number,
                 entries[0][0],
                 entries[-1][0],
@@ -167,23 +170,35 @@ class FileReader:
             raise self._damaged("its header is wrong")
         self._states, self._refs = self._index()
 
-    def _index(self) -> tuple[list[tuple[str, str]], list[_BlockRef]]:
+    def _index(self) -> tuple[list[tuple[str, str]], list[BlockRef]]:
         offset, checksum, end = _TRAILER.unpack(self._read_exactly(self._size - _TRAILER.size, _TRAILER.size))
         size = self._size - _TRAILER.size - offset
-        if end != _END or size < 0:
+        if end != _END or size < 0 or offset < _HEADER.size:
             raise self._damaged("its end is missing")
         body = self._read_exactly(offset, size)
         if xxh3_64_intdigest(body) != checksum:
             raise self._damaged("its index does not match its checksum")
-        index = msgpack.unpackb(body)
-        states = [(name, kind) for name, kind in index["states"]]
+        try:
+            states, refs = _parse_index(body, offset)
+        except (ValueError, TypeError, KeyError, IndexError, RecursionError, msgpack.UnpackException) as error:
+            raise self._damaged(f"its index makes no sense ({shortened(error)})") from error
         for state, kind in states:
             if kind not in KINDS:
                 raise IncompatibleStateError(
                     f"cannot read the state file {self._name}: state '{state}' is of the unknown kind '{kind}'; "
                     f"upgrade FlowPoint"
                 )
-        return states, [_BlockRef(*fields) for fields in index["blocks"]]
+        return states, refs
+
+    @property
+    def states(self) -> list[tuple[str, str]]:
+        """(name, kind) of the states in the file."""
+        return self._states
+
+    @property
+    def refs(self) -> list[BlockRef]:
+        """Its blocks, in the order of the file."""
+        return self._refs
 
     @property
     def entries(self) -> int:
@@ -200,21 +215,23 @@ class FileReader:
         for ref in self._refs:
             if ref.last < first or ref.first > last:
                 continue
-            body = self._read_exactly(ref.offset, ref.size)
-            if xxh3_64_intdigest(body) != ref.checksum:
-                raise self._damaged(f"the block at byte {ref.offset} does not match its checksum")
-            state, kind = self._states[ref.state]
-            live_groups, keys, values, dead_groups, dead = msgpack.unpackb(body)
-            try:
-                block = Block(
-                    state, kind, codec.decode_column(keys), codec.decode_column(values), codec.decode_column(dead)
-                )
-            except BadRecordError as error:
-                raise IncompatibleStateError(f"cannot restore state '{state}' from {self._name}: {error}") from error
+            stored = self.stored_block(ref, codec)
+            block = Block(stored.state, stored.kind, stored.keys, stored.values, stored.dead)
             if ref.first < first or ref.last > last:
-                live, gone = _within(live_groups, first, last), _within(dead_groups, first, last)
-                block = Block(state, kind, block.keys[live], block.values[live], block.dead[gone])
+                live, gone = stored.within(first, last)
+                block = Block(block.state, block.kind, block.keys[live], block.values[live], block.dead[gone])
             yield block
+
+    def stored_block(self, ref: BlockRef, codec: Codec) -> StoredBlock:
+        """A whole block, decoded as far as it is looked at.
+
+        Raises:
+            SnapshotError: it is damaged.
+        """
+        body = self._read_exactly(ref.offset, ref.size)
+        if xxh3_64_intdigest(body) != ref.checksum:
+            raise self._damaged(f"the block at byte {ref.offset} does not match its checksum")
+        return StoredBlock(self._name, self._states[ref.state], ref, body, codec)
 
     def _read_exactly(self, offset: int, size: int) -> bytes:
         data = self._read(offset, size) if offset >= 0 else b""
@@ -223,9 +240,94 @@ class FileReader:
         return data
 
     def _damaged(self, seen: str) -> SnapshotError:
-        return SnapshotError(
-            f"cannot read the state file {self._name}: {seen}; restore it from a backup, or use another snapshot"
-        )
+        return _damaged(self._name, seen)
+
+
+class StoredBlock:
+    """The bytes of a block; its columns are decoded when they are first looked at.
+
+    Attributes:
+        live_groups: how many live entries belong to each key group: [group, count, group, count...].
+        dead_groups: the same of deleted ones.
+
+    Raises:
+        SnapshotError: it does not hold what the index says.
+        IncompatibleStateError: a column holds values of classes that the codec does not know.
+    """
+
+    def __init__(self, file: str, state: tuple[str, str], ref: BlockRef, body: bytes, codec: Codec) -> None:
+        self.state, self.kind = state
+        self.ref = ref
+        self._file = file
+        self._codec = codec
+        try:
+            self.live_groups, self._keys, self._values, self.dead_groups, self._dead = msgpack.unpackb(body)
+            counted = _counted(self.live_groups, ref), _counted(self.dead_groups, ref)
+        except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+            raise self._makes_no_sense(shortened(error)) from error
+        if counted != (ref.live, ref.dead):
+            raise self._makes_no_sense(f"{counted} live and dead entries where the index says {ref.live, ref.dead}")
+
+    @cached_property
+    def keys(self) -> list[Any]:
+        """The keys of live entries; a map's are pairs."""
+        return self._column(self._keys, self.ref.live)
+
+    @cached_property
+    def values(self) -> list[Any]:
+        """The value of each of `keys`."""
+        return self._column(self._values, self.ref.live)
+
+    @cached_property
+    def dead(self) -> list[Any]:
+        """The keys of deleted entries."""
+        return self._column(self._dead, self.ref.dead)
+
+    def within(self, first: int, last: int) -> tuple[slice, slice]:
+        """Where live and dead entries of key groups [first, last] are."""
+        return _within(self.live_groups, first, last), _within(self.dead_groups, first, last)
+
+    def _column(self, data: bytes, count: int) -> list[Any]:
+        try:
+            column = self._codec.decode_column(data)
+        except BadRecordError as error:
+            raise IncompatibleStateError(f"cannot restore state '{self.state}' from {self._file}: {error}") from error
+        if len(column) != count:
+            raise self._makes_no_sense(f"{len(column)} entries in a column where {count} are counted")
+        return column
+
+    def _makes_no_sense(self, seen: str) -> SnapshotError:
+        return _damaged(self._file, f"the block at byte {self.ref.offset} makes no sense: {seen}")
+
+
+def _damaged(file: str, seen: str) -> SnapshotError:
+    return SnapshotError(
+        f"cannot read the state file {file}: {seen}; restore it from a backup, or use another snapshot"
+    )
+
+
+def _parse_index(body: bytes, end: int) -> tuple[list[tuple[str, str]], list[BlockRef]]:
+    """The states and blocks of an index. `end` is where blocks end. Any error of unpacking may come out."""
+    index = msgpack.unpackb(body)
+    states = [(str(name), str(kind)) for name, kind in index["states"]]
+    refs = [BlockRef(*fields) for fields in index["blocks"]]
+    for ref in refs:
+        numbers = (ref.state, ref.first, ref.last, ref.offset, ref.size, ref.live, ref.dead, ref.checksum)
+        sound = all(type(number) is int and number >= 0 for number in numbers)
+        if not sound or ref.state >= len(states) or ref.first > ref.last or ref.offset + ref.size > end:
+            raise ValueError(f"{ref}")
+    return states, refs
+
+
+def _counted(groups: list[int], ref: BlockRef) -> int:
+    """How many entries are counted in the groups of a block, which must rise from the first to the last it names."""
+    numbers, counts = groups[::2], groups[1::2]
+    sound = all(type(number) is int for number in groups) and all(count > 0 for count in counts)
+    if not sound or len(numbers) != len(counts) or numbers != sorted(numbers):
+        raise ValueError("its key groups are out of order")
+    if numbers and (numbers[0] < ref.first or numbers[-1] > ref.last):
+        raise ValueError("its key groups are not those that the index names")
+    return sum(counts)
 
 
 def _slicer(data: bytes) -> ReadRange:

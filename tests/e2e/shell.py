@@ -1,7 +1,8 @@
 """A person at a shell, for tests: runs `flowpoint ...` in real processes with a home and a folder of its own.
 
-Nothing outlives the test: whatever was started, also with --detach, is killed at the end. A command that does not end
-in time fails the test with everything it has printed.
+Nothing outlives the test: coordinators that still run are killed at the end, and their workers have to follow by
+themselves; a test whose job leaves a process behind fails. A command that does not end in time fails the test with
+everything it has printed. Tests wait for events and conditions, with a deadline, never for time to pass.
 """
 
 from __future__ import annotations
@@ -18,9 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from flowpoint.launch.home import Home
 
 ROOT = Path(__file__).parents[2]
+LOOK_SECONDS = 0.02
+LEFT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,26 @@ class Running:
         """What it has printed until now; the code is -1 while it runs."""
         code = self.process.poll()
         return Done(-1 if code is None else code, *(p.read_text(errors="replace") for p in (self._out, self._err)))
+
+    def events(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """What a `run --json` has told until now; with `kind` only events of this kind."""
+        whole = self._out.read_text(errors="replace").rpartition("\n")[0]
+        events = [json.loads(line) for line in whole.splitlines()]
+        return [event for event in events if kind is None or event["event"] == kind]
+
+    def wait_for(self, kind: str, count: int = 1, timeout: float = 20) -> dict[str, Any]:
+        """The `count`-th event of a kind that a `run --json` tells."""
+        self.wait_until(lambda: len(self.events(kind)) >= count, f"event {kind} ({count})", timeout)
+        return self.events(kind)[count - 1]
+
+    def wait_until(self, condition: Callable[[], object], what: str, timeout: float = 20) -> None:
+        """Until something is true while the command runs."""
+        end = time.monotonic() + timeout
+        while not condition():
+            if self.process.poll() is not None and not condition():
+                raise AssertionError(f"`{self._line}` ended before {what}: {self.so_far()}")
+            assert time.monotonic() < end, f"`{self._line}`: no {what} within {timeout:g} s: {self.so_far()}"
+            time.sleep(LOOK_SECONDS)
 
     def wait(self, timeout: float = 30) -> Done:
         """Until it ends by itself."""
@@ -131,8 +156,13 @@ class Shell:
         return data
 
     def worker_pids(self, job: str) -> list[int]:
-        """The workers that one may kill."""
+        """The workers that one may kill, as `workers` shows them."""
         return [worker["pid"] for worker in self.run_ok("workers", job, "--json").json() if worker["pid"]]
+
+    def recorded_workers(self, job: str) -> list[int]:
+        """The same from the record of the run: quicker, and also when the coordinator is gone."""
+        record = self.home.job(job).read_run()
+        return [worker.pid for worker in record.workers] if record is not None else []
 
     def wait_for_status(
         self, job: str, condition: Callable[[dict[str, Any]], object], timeout: float = 30
@@ -147,17 +177,36 @@ class Shell:
         status: dict[str, Any] = done.json()
         return status
 
+    def processes(self) -> list[psutil.Process]:
+        """Every process that belongs to this home and has not ended: coordinators, workers, commands."""
+        found = []
+        for process in psutil.process_iter(["cmdline", "status"]):
+            with contextlib.suppress(psutil.Error):
+                is_ours = str(self.home.root) in " ".join(process.info["cmdline"] or ()) or process.pid in self._pids()
+                if is_ours and process.info["status"] != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    def _pids(self) -> set[int]:
+        records = [self.home.job(name).read_run() for name in self.home.known_jobs()]
+        return {running.pid for running in self._started} | {r.process.pid for r in records if r and not r.outcome}
+
     def close(self) -> None:
-        """Kill everything that was started and has not ended, with all its children."""
+        """Kill what still runs, except workers: they have to notice that, and a test that leaves one behind fails."""
         for running in self._started:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(running.pid, signal.SIGKILL)
-            running.process.wait()
-        for name in self.home.known_jobs():
-            record = self.home.job(name).read_run()
-            for process in (record.process, *record.workers) if record is not None else ():
-                if process.is_alive():
-                    os.kill(process.pid, signal.SIGKILL)
+            if running.process.poll() is None:
+                running.kill()
+        for process in self.processes():
+            if "worker_main" not in " ".join(process.cmdline()):
+                process.kill()
+        end = time.monotonic() + LEFT_SECONDS
+        while left := self.processes():
+            if time.monotonic() > end:
+                described = [f"{process.pid}: {' '.join(process.cmdline())}" for process in left]
+                for process in left:
+                    process.kill()
+                raise AssertionError(f"left behind: {described}")
+            time.sleep(LOOK_SECONDS)
 
 
 def committed(folder: Path) -> list[Any]:

@@ -141,6 +141,14 @@ def test_a_configuration_file_that_is_not_there(shell: Shell) -> None:
     assert_refused(shell.run("run", "job.py", "--config", "nowhere.toml"), 2, "nowhere.toml")
 
 
+def test_a_checkpoint_storage_that_cannot_be_used(shell: Shell) -> None:
+    shell.write("job.py", GOOD)
+
+    done = shell.run("run", "job.py", "--set", "checkpoint.storage=/proc/nowhere")
+
+    assert_refused(done, 2, "checkpoint.storage", "/proc/nowhere")
+
+
 def test_a_home_that_cannot_be_used(shell: Shell) -> None:
     shell.write("job.py", GOOD)
     shell.environment["FLOWPOINT_HOME"] = str(shell.write("file", "") / "home")
@@ -163,7 +171,9 @@ def test_a_function_that_raises_fails_the_job_with_its_traceback(shell: Shell) -
 def test_an_unhashable_key_names_the_operator_and_the_key(shell: Shell) -> None:
     shell.write("job.py", job_file('.key_by(lambda n: [n]).count(uid="counts")'))
 
-    assert_refused(shell.run("run", "job.py", "-p", "2"), 1, "key_by", "job.py:6", "on record", "'list'", "return a str")
+    done = shell.run("run", "job.py", "-p", "2")
+
+    assert_refused(done, 1, "key_by", "job.py:6", "on record", "'list'", "return a str")
 
 
 def test_a_key_that_is_not_a_number_is_refused(shell: Shell) -> None:

@@ -87,9 +87,20 @@ def test_without_options_nothing_is_chosen(play: Callable[[Play], None]) -> None
 
 
 def test_the_command_to_continue_is_one_that_a_shell_understands() -> None:
-    options = RunOptions(job_file="/my jobs/a.py", name="n", params={"in": "*.txt"})
+    options = RunOptions(
+        job_file="/my jobs/a.py",
+        name="n",
+        parallelism=2,
+        workers=1,
+        settings=("checkpoint.storage=/s",),
+        config_file="c.toml",
+        params={"in": "*.txt"},
+    )
 
-    assert options.resume_command() == "flowpoint run '/my jobs/a.py' --name n --param 'in=*.txt'"
+    assert options.resume_command() == (
+        "flowpoint run '/my jobs/a.py' --name n --parallelism 2 --workers 1 --config c.toml "
+        "--set checkpoint.storage=/s --param 'in=*.txt'"
+    )
 
 
 def test_outside_of_a_terminal_each_event_is_a_line(play: Callable[[Play], None], capsys: Captured) -> None:

@@ -281,7 +281,7 @@ async def test_records_count_once_however_many_channels_they_go_to():
     sender.close()
 
 
-async def test_records_that_the_chain_deals_out_itself_count_when_they_are_sent():
+async def test_records_that_the_chain_deals_out_itself_count_too():
     routes = Routes(2, 128)
     emit = HashEmit("next", str, "", routes.targets, routes.miss, [[], []])
     outlets = [FakeOutlet(), FakeOutlet()]
@@ -289,9 +289,10 @@ async def test_records_that_the_chain_deals_out_itself_count_when_they_are_sent(
     sender = outputs(out)
 
     sender.add(Loop([plain("map", str)], emit).run([1, 2, 3]))
+    buffered = sender.records_out
     sender.send_event(END_OF_INPUT)
 
-    assert sender.records_out == 3
+    assert buffered == sender.records_out == 3
     assert sorted(record for outlet in outlets for record in outlet.records[:-1]) == ["1", "2", "3"]
     sender.close()
 

@@ -101,6 +101,21 @@ def test_slow_code_gets_small_slices_so_that_a_barrier_waits_only_for_a_few_reco
     assert run(main()) <= 4
 
 
+def test_what_multiplies_records_gets_slices_that_make_about_a_batch():
+    async def main():
+        it = Processing(operators=[plain("flat_map", lambda value: [value] * 100)])
+        async with running(it):
+            for _ in range(10):
+                it.send(*range(1024))
+                await asyncio.sleep(1)
+            return max(map(len, it.outlets[0].sent)), it.subtask.statistics().records_out
+
+    largest, records_out = run(main())
+
+    assert largest <= 64 * 100
+    assert records_out == 1024 * 100 * 10
+
+
 def test_a_sink_that_takes_its_time_per_call_is_still_given_whole_batches():
     async def main():
         sink = FakeSink(write_delay=WRITE_SECONDS / 4)

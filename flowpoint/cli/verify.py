@@ -1,0 +1,33 @@
+"""`flowpoint verify`: prove that a snapshot is whole."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from flowpoint import snapshot as snapshots
+from flowpoint.cli import output
+
+
+@click.command(name="verify")
+@output.snapshot_argument
+@output.json_option
+def command(snapshot: str, as_json: bool) -> int:
+    """Read a whole checkpoint or savepoint and compare every checksum and every count.
+
+    Exit code 1: something is damaged.
+    """
+    opened = snapshots.open(snapshot)
+    report = opened.verify()
+    if as_json:
+        output.print_json({"path": opened.path, "kind": opened.kind, "id": opened.id, **asdict(report)})
+    elif report.damages:
+        click.echo(f"{opened.kind} {opened.id} of job {opened.job} is damaged: {opened.path}")
+        output.print_table(("FILE", "WHAT WAS SEEN"), [(damage.path, damage.problem) for damage in report.damages])
+    else:
+        click.echo(
+            f"{opened.kind} {opened.id} of job {opened.job} is whole: {output.count(report.files)} files, "
+            f"{output.count(report.entries)} entries, {output.size(report.bytes)}"
+        )
+    return 1 if report.damages else 0
