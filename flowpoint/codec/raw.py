@@ -56,6 +56,13 @@ class RawObject:
         """(field, value), in the order of the class."""
         return zip(self.fields, self.values, strict=True)
 
+    def __hash__(self) -> int:
+        # The class may have a hash of its own (by identity, say) where its fields have none.
+        try:
+            return hash((self.name, self.values))
+        except TypeError:
+            return hash((self.name, self.fields))
+
     def __repr__(self) -> str:
         return f"{bare_name(self.name)}({', '.join(f'{field}={value!r}' for field, value in self.items())})"
 

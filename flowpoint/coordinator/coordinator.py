@@ -121,9 +121,10 @@ _Mail = (
 
 @dataclass(slots=True)
 class _Running:
-    """The attempt that is deployed now."""
+    """The attempt that is deployed now, or was the last one. Once released, what is told of it comes too late."""
 
     prepared: PreparedAttempt
+    is_released: bool = False
     deployed: set[int] = field(default_factory=set)
     ended: set[SubtaskId] = field(default_factory=set)
     committed: dict[SubtaskId, int] = field(default_factory=dict)
@@ -261,6 +262,11 @@ class Coordinator:
 
     def _is_done(self) -> bool:
         return self._outcome is not None and self.is_over.is_set()
+
+    @property
+    def _live(self) -> _Running | None:
+        """The attempt that was deployed last, unless it has been released."""
+        return None if self._running is None or self._running.is_released else self._running
 
     def _spawn(self, step: Coroutine[Any, Any, None], name: str) -> None:
         self._group.create_task(step, name=name)
@@ -409,7 +415,7 @@ class Coordinator:
             if self._members.state(worker) is WorkerState.RELEASING:
                 self._members.released(worker)
             return
-        running = self._running
+        running = self._live
         if running is None or getattr(message, "attempt", 0) != running.prepared.number or not self._life.is_live:
             return
         match message:
@@ -425,6 +431,8 @@ class Coordinator:
                 self._on_committed(SubtaskId(*message.subtask), message.checkpoint, running)
             case messages.Failure():
                 self._on_failure(message, running)
+            case messages.Warn():
+                self._warn(message.text)
             case messages.Stats():
                 self.statistics.add(worker, message, self._now())
             case _:
@@ -447,7 +455,7 @@ class Coordinator:
     def _on_cleaned(self, cleaned: _Cleaned) -> None:
         if cleaned.error is not None:
             self._warn(f"cannot clean up after older attempts: {cleaned.error}")
-        running = self._running
+        running = self._live
         if running is None or cleaned.attempt != running.prepared.number or self._life.state is not JobState.DEPLOYING:
             return
         self._feed(ev.AllDeployed())
@@ -520,7 +528,8 @@ class Coordinator:
             self._emit(
                 Event(EventKind.CHECKPOINT_FAILED, f"checkpoint {record.id} failed: {record.reason}", record.to_data())
             )
-        if not self._life.is_live:
+        if self._live is None or not self._life.is_live:
+            # What was being published when its attempt ended: nobody waits for it any more.
             return
         if self._failures.failed(record.id, failure):
             error = CheckpointFailed(f"checkpoint {record.id} failed: {record.reason}")
@@ -536,7 +545,7 @@ class Coordinator:
         self._policy.checkpoint_completed()
         text = f"checkpoint {record.id} completed in {record.duration_ms} ms, {record.bytes:,} bytes"
         self._emit(Event(EventKind.CHECKPOINT_COMPLETED, text, record.to_data()))
-        running = self._running
+        running = self._live
         if running is None or running.prepared.number != record.attempt or not self._life.is_live:
             return
         self._spawn(self._retain(running.prepared), "retention")
@@ -671,6 +680,8 @@ class Coordinator:
 
     def _release(self) -> None:
         attempt = self.attempt
+        if self._running is not None:
+            self._running.is_released = True
         for worker in self._members.release_all():
             self._workers.send(worker, messages.Release(attempt))
         self._release_deadline = self._now() + self._job.settings.heartbeat.timeout

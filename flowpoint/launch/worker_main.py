@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from flowpoint.errors import PlanError
@@ -78,7 +79,9 @@ def main() -> None:
     from flowpoint.host.system import SystemHost
 
     def log(text: str) -> None:
-        print(text, flush=True)
+        # On a full disk the line is lost, and only it (rule 23).
+        with suppress(OSError):
+            print(text, flush=True)
 
     async def run() -> None:
         host = SystemHost(f"worker-{arguments['index']}", arguments["run_dir"])

@@ -93,6 +93,15 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Warn:
+    """Something that a person should know of now, such as a full disk. One line."""
+
+    attempt: int
+    worker: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Released:
     """Everything of this attempt has been torn down in this worker; its data links are closed."""
 
@@ -190,6 +199,6 @@ class Exit:
     reason: str
 
 
-FROM_WORKER = Hello | Heartbeat | Deployed | Ack | Decline | Ended | Committed | Failure | Released | Stats
+FROM_WORKER = Hello | Heartbeat | Deployed | Ack | Decline | Ended | Committed | Failure | Warn | Released | Stats
 TO_WORKER = Deploy | Start | Trigger | Abort | Complete | Resume | Release | Exit
 Message = FROM_WORKER | TO_WORKER

@@ -330,10 +330,19 @@ class Assembly:
 
     def _writer_for(self, subtask: SubtaskId, groups: tuple[int, int]) -> WriteState:
         async def write(uid: str, frozen: Frozen) -> list[StateFile]:
+            is_told = False
+
+            def on_full(problem: str) -> None:
+                nonlocal is_told
+                if not is_told:
+                    is_told = True
+                    text = f"operator '{uid}' waits for room to write its state: {problem}"
+                    self._around.report(messages.Warn(self._deploy.attempt, self._around.worker, text))
+
             self._sequence += 1
             kind = BASE if frozen.full else DELTA
             name = names.state_file(uid, subtask.index, self._deploy.attempt, self._sequence, kind)
-            return await write_state(self._around.storage, frozen, name, groups=groups, on_full=self._around.log)
+            return await write_state(self._around.storage, frozen, name, groups=groups, on_full=on_full)
 
         return write
 

@@ -76,7 +76,7 @@ class KeyedPart:
                 raise
             kept = () if frozen.full else self.files[: len(self.files) - frozen.replaces]
             self.files = (*kept, *files)
-            self.must_be_full = self.must_be_full and not frozen.full
+            self.must_be_full = False
             frozen.durable()
             if self.is_broadcast:
                 return SubtaskState(broadcast=self.files, states=states)

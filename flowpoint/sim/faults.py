@@ -6,6 +6,7 @@ THE FAULT BUDGET. Injected, in any number, order and combination, also while an 
   takes effect. What it was writing is cut off somewhere; of what it was sending a prefix arrives.
 - Power failure: all processes end; names and bytes that were not synced vanish, stay, or are torn or zeroed.
 - SIGSTOP of any process for any time, longer than every timeout too; it then goes on where it was (a zombie).
+- A worker whose words come late, and another one that dies meanwhile.
 - A link that breaks, stalls, or (as TCP can) silently swallows what one side sends, until somebody notices.
 - Bursts of disk errors, each on any operation: not done and said so; done, but the answer is an error; a sync that
   failed, after which the bytes are lost for good. A full disk for a while, with partial writes. A slow disk.
@@ -37,6 +38,7 @@ from flowpoint.sim.user_code import UserTrouble
 from flowpoint.sim.world import Phase, Point, SimProcess, SimWorld
 
 BURST_SECONDS = (0.05, 1.0)
+LATE_SECONDS = (0.1, 1.0)
 TRAP_SECONDS = 5.0
 SECOND_FAILURE_DELAY = (0.0, 0.6)
 CLOCK_JUMPS_MS = (-3_600_000, -60_000, -1_000, 1_000, 60_000, 3_600_000)
@@ -84,6 +86,7 @@ class FaultKind(StrEnum):
     BREAK_LINK = "break_link"
     CUT_LINK = "cut_link"
     STALL_LINKS = "stall_links"
+    LATE_WORDS = "late_words"
     DISK_ERRORS = "disk_errors"
     LOST_ANSWERS = "lost_answers"
     DISK_FULL = "disk_full"
@@ -161,7 +164,7 @@ class FaultInjector:
         damage: Callable[[], str | None] = lambda: None,
         ask: Callable[[FaultKind], None] = lambda _: None,
     ) -> None:
-        """`damage` rots a file of the newest checkpoint and says which, if it can. `ask` asks the program for something."""
+        """`damage` rots a file of the newest checkpoint and says which, if it can; `ask` asks the program for something."""
         self._world = world
         self._mix = mix
         self._damage = damage
@@ -193,7 +196,7 @@ class FaultInjector:
         due, self._second_failure_due = self._second_failure_due, False
         return due or self._random.random() < self._mix.second_failure_rate
 
-    def _inject(self, kind: FaultKind, lasting: asyncio.TaskGroup) -> None:  # one switch
+    def _inject(self, kind: FaultKind, lasting: asyncio.TaskGroup) -> None:  # noqa: C901 - one switch
         self._world.trace.mark(f"fault {kind}")
         match kind:
             case FaultKind.KILL_WORKER:
@@ -214,6 +217,8 @@ class FaultInjector:
                 self._hurt_link(kind)
             case FaultKind.STALL_LINKS:
                 lasting.create_task(self._burst(kind, self._world.network, "stall_rate", (0.01, 0.1), 0.0))
+            case FaultKind.LATE_WORDS:
+                lasting.create_task(self._let_words_come_late())
             case FaultKind.DISK_ERRORS:
                 lasting.create_task(self._burst(kind, self._world.disk_faults, "error_rate", (0.02, 0.2), 0.0))
             case FaultKind.LOST_ANSWERS:
@@ -296,6 +301,20 @@ class FaultInjector:
         else:
             self._tell(f"a link between {link.owner.name} and {link.peer.name} breaks")
             link.break_both("the link broke")
+
+    async def _let_words_come_late(self) -> None:
+        """What one worker tells its coordinator takes long; another worker dies in between."""
+        workers = self._children()
+        if len(workers) < 2:
+            return
+        late = workers.pop(self._random.randrange(len(workers)))
+        seconds = self._random.uniform(*LATE_SECONDS)
+        self._tell(f"what {late.name} tells its coordinator takes {seconds:.3f} s")
+        for link in late.links.values():
+            if link.peer is late.parent:
+                link.stall(seconds)
+        await asyncio.sleep(self._random.uniform(0.0, seconds / 2))
+        self._kill(self._random.choice(workers), f"while words of {late.name} are under way")
 
     async def _burst(
         self,

@@ -1,7 +1,7 @@
 """What must hold whenever a control message is sent, checked before it is on its way; and the story the messages tell.
 
-Coordinator and workers act on each other's words, so a word that is said too early is the fault itself, also in the many
-runs in which no damage follows. Together with `checkers`, which see only files:
+Coordinator and workers act on each other's words, so a word that is said too early is the fault itself, also in the
+many runs in which no damage follows. Together with `checkers`, which see only files:
 
 - An acknowledgement names only what is durable (files of state, and the hidden parts of sinks).
 - A manifest appears only when every subtask of its plan has acknowledged, in that attempt.
@@ -20,7 +20,7 @@ from __future__ import annotations
 import builtins
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 from flowpoint import errors
 from flowpoint.model import messages
@@ -44,6 +44,7 @@ _WATCHED: tuple[type, ...] = (
     messages.Start,
     messages.Trigger,
 )
+LIST_OF_TWO, SHORT_TEXT = 0x92, 0xA0  # in msgpack
 _Said: TypeAlias = Callable[[SimProcess, Any], None]
 
 
@@ -53,7 +54,7 @@ class MessageChecker:
     def __init__(self, world: SimWorld, storage: StorageChecker) -> None:
         self._world = world
         self._storage = storage
-        self._watched = {_prefix(tp): getattr(self, f"_on_{tp.__name__.lower()}") for tp in _WATCHED}
+        self._watched = {tp.__name__.encode(): getattr(self, f"_on_{tp.__name__.lower()}") for tp in _WATCHED}
         self._acks: dict[tuple[int, int], set[SubtaskId]] = {}
         self._to_commit: dict[int, list[str]] = {}
         self._triggered: dict[int, int] = {}
@@ -62,7 +63,9 @@ class MessageChecker:
         world.files.watch(self._on_change)
 
     def _on_frame(self, link: SimLink, frame: bytes) -> None:
-        said: _Said | None = self._watched.get(frame[:4])
+        # A message is a list of two, its name a short text: not every frame is worth decoding.
+        is_named = frame[0] == LIST_OF_TWO and SHORT_TEXT <= frame[1] < SHORT_TEXT + 32
+        said: _Said | None = self._watched.get(frame[2 : 2 + frame[1] - SHORT_TEXT]) if is_named else None
         if said is None:
             return
         message = decode_message(frame)
@@ -210,13 +213,6 @@ class MessageChecker:
             f"checkpoint {checkpoint} of attempt {attempt} gets its manifest without an acknowledgement of "
             f"{', '.join(_named(list(one)) for one in missing)}",
         )
-
-
-def _prefix(tp: type) -> bytes:
-    """How the frame of such a message begins: a list of two, a short text, the first letters of the name."""
-    assert tp in get_args(messages.Message)
-    name = tp.__name__.encode()
-    return (bytes((0x92, 0xA0 + len(name))) + name)[:4]
 
 
 def _is_expected(kind: str) -> bool:

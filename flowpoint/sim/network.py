@@ -76,6 +76,10 @@ class _Lane:
             self.bytes_queued -= len(item) if isinstance(item, bytes) else 0
         self.put(Lost(reason))
 
+    def stall(self, seconds: float) -> None:
+        """Let nothing that is sent from now on arrive before that time has passed."""
+        self._last_due = max(self._last_due, asyncio.get_running_loop().time() + seconds)
+
     def cut(self) -> None:
         """Silently swallow all frames from now on."""
         self._cut = True
@@ -160,6 +164,10 @@ class SimLink:
         """Break the connection: both sides get a prefix of what was under way, then the loss."""
         self._out.lose(reason)
         self._inbound.lose(reason)
+
+    def stall(self, seconds: float) -> None:
+        """Let what this end sends take that long; the order stays."""
+        self._out.stall(seconds)
 
     def cut_out(self) -> None:
         """Let everything that this end sends vanish silently."""

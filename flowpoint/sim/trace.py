@@ -1,8 +1,8 @@
 """What happened in a run: a digest of every step, and the story of what matters in sentences.
 
-The digest is sha256 over (virtual time, process, callable) of every step and over every line of the story. Two runs of
-one seed have the same digest, or something in the code is not deterministic. Callables enter by qualified name, tasks by
-serial number and, when first seen, by the name of their coroutine: never by address, `repr` or hash.
+The digest is sha256 over (virtual time, process, task) of every step and over every line of the story. Two runs of one
+seed have the same digest, or something in the code is not deterministic. Processes and tasks enter by serial number:
+never by address, `repr` or hash.
 
 Not here: judging. `report` prints what this collects.
 """
@@ -17,8 +17,8 @@ from typing import Any
 
 from flowpoint.sim.tasks import Owner, SimTask
 
-_FLUSH_STEPS = 4096
-_NAME_BITS = 32
+FLUSH_STEPS = 4096
+OWNER_SHIFT = 32
 
 
 class Trace:
@@ -32,22 +32,14 @@ class Trace:
         self._sha = hashlib.sha256()
         self._times = array("d")
         self._doers = array("Q")
-        self._names: dict[str, int] = {}
-        self._tasks_seen: set[int] = set()
 
     def on_step(self, now: float, owner: Owner | None, callback: Any) -> None:
-        """Take one step into the digest."""
+        """Take one step into the digest. Called for every step, so it does no more than it must."""
         subject = getattr(callback, "__self__", None)
-        if type(subject) is SimTask:
-            number = subject.serial
-            if number not in self._tasks_seen:
-                self._tasks_seen.add(number)
-                self._note(f"task {number} {getattr(subject.get_coro(), '__qualname__', '')}")
-        else:
-            number = self._number(getattr(callback, "__qualname__", type(callback).__qualname__))
+        task = subject.serial if type(subject) is SimTask else 0
         self._times.append(now)
-        self._doers.append(((owner.serial if owner is not None else 0) << _NAME_BITS) | number)
-        if len(self._times) >= _FLUSH_STEPS:
+        self._doers.append(task if owner is None else owner.serial << OWNER_SHIFT | task)
+        if len(self._times) >= FLUSH_STEPS:
             self._flush()
 
     def tell(self, source: str, text: str) -> None:
@@ -66,14 +58,6 @@ class Trace:
         """The digest of everything so far."""
         self._flush()
         return self._sha.hexdigest()
-
-    def _number(self, name: str) -> int:
-        number = self._names.get(name)
-        if number is None:
-            # Above every task's serial, so that a task and a name never look alike.
-            number = self._names[name] = (1 << (_NAME_BITS - 1)) + len(self._names)
-            self._note(name)
-        return number
 
     def _note(self, text: str) -> None:
         self._flush()

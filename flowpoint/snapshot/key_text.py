@@ -149,7 +149,7 @@ def _parsed(text: str) -> Iterator[Any]:
 
 def ambiguous(text: str, keys: list[Any], where: str) -> str:
     """What to say when a text may mean several keys."""
-    ways = " or ".join(f"{EXACTLY}{_as_json(key)} (a {type_of(key)})" for key in keys)
+    ways = " or ".join(f"{EXACTLY}{_as_json(key)} ({type_of(key)})" for key in keys)
     return f"key {text!r} is ambiguous: {where} has {len(keys)} keys that it may mean; write {ways}"
 
 

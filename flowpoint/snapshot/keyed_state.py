@@ -264,14 +264,14 @@ def _index_of(keys: list[Any], key: Any) -> int:
     try:
         return keys.index(key)
     except ValueError:
-        if not keys or type(keys[0]) not in (RawEnum, RawObject):
+        if not isinstance(key, Enum | tuple | RawEnum):
             return -1
     return next((at for at, stored in enumerate(keys) if is_same_key(stored, key)), -1)
 
 
 def _indexes_of(pairs: list[Any], key: Any) -> list[int]:
     """Where the entries of a map's key are among (key, map key)."""
-    if pairs and type(pairs[0][0]) in (RawEnum, RawObject):
+    if isinstance(key, Enum | tuple | RawEnum):
         return [at for at, pair in enumerate(pairs) if is_same_key(pair[0], key)]
     return [at for at, pair in enumerate(pairs) if pair[0] == key]
 

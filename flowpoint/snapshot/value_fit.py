@@ -127,15 +127,14 @@ def fit_any(given: Any, samples: Iterable[Any]) -> Any:
 
 
 def _misfit(given: Any, stored: Any) -> UsageError:
-    said = (
-        f"cannot put {text_of(given, limit=200)} where {text_of(stored, limit=200)} is stored: it is a {type_of(given)}"
-    )
+    shown = text_of(given, limit=200), text_of(stored, limit=200)
+    said = f"cannot put {shown[0]} where {shown[1]} is stored: it is of type {type_of(given)}"
     if isinstance(stored, RawArray):
         return UsageError(f"{said}, and numpy values cannot be edited here; use a job")
     if isinstance(stored, Enum) or (type(stored) not in _JSON_FORM and not isinstance(stored, RAW)):
-        return UsageError(f"{said}, and a {type_of(stored)} has no form in JSON; use a job")
+        return UsageError(f"{said}, and {type_of(stored)} has no form in JSON; use a job")
     form = _JSON_FORM.get(type(stored), "")
-    return UsageError(f"{said}, not a {type_of(stored)}{form and f' (write {form})'}")
+    return UsageError(f"{said}, not {type_of(stored)}{form and f' (write {form})'}")
 
 
 _JSON_FORM: Final[dict[type, str]] = {

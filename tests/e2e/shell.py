@@ -99,6 +99,10 @@ class Running:
         """As Ctrl-C (SIGINT) or `kill` does."""
         self.process.send_signal(number)
 
+    def interrupt(self) -> None:
+        """Ctrl-C at a terminal: the whole process group gets it."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
     def kill(self) -> None:
         """`kill -9`, of this process only: its workers have to notice by themselves."""
         self.process.kill()
@@ -111,9 +115,16 @@ class Shell:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.home = Home(folder / "home")
+        self.prefix: tuple[str, ...] = ()
+        """What goes before the command: it has to `exec` what follows it."""
         self._started: list[Running] = []
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FLOWPOINT_")}
         self.environment = {**kept, "FLOWPOINT_HOME": str(self.home.root), "PYTHONPATH": str(ROOT)}
+
+    def move_home(self, where: str) -> None:
+        """Use another home, below the working directory."""
+        self.home = Home(self.folder / where)
+        self.environment["FLOWPOINT_HOME"] = str(self.home.root)
 
     def write(self, name: str, text: str) -> Path:
         """A file in the working directory."""
@@ -128,7 +139,7 @@ class Shell:
         out, err = (self.folder / f".{len(self._started)}.{name}" for name in ("out", "err"))
         with out.open("wb") as stdout, err.open("wb") as stderr:
             process = subprocess.Popen(
-                [sys.executable, "-m", "flowpoint", *arguments],
+                [*self.prefix, sys.executable, "-m", "flowpoint", *arguments],
                 cwd=self.folder,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,

@@ -224,9 +224,7 @@ ABLATIONS = (
     Ablation("ack before fsync", ack_before_fsync, (FaultKind.POWER_FAILURE,)),
     Ablation("no alignment", no_alignment, KILLS),
     Ablation("one ack missing", ack_missing, KILLS),
-    Ablation(
-        "late acks accepted", late_acks, (FaultKind.STALL_LINKS, FaultKind.KILL_WORKER), gap=0.1, takes_back=False
-    ),
+    Ablation("late acks accepted", late_acks, (FaultKind.LATE_WORDS,), gap=0.3, takes_back=False),
     Ablation(
         "commit before the entry",
         early_commit,

@@ -12,8 +12,9 @@ from flowpoint.model import messages
 from flowpoint.model.elements import END_OF_INPUT, Barrier
 from flowpoint.runtime import source_subtask
 from flowpoint.runtime.contracts import END
+from flowpoint.runtime.parts import KeyedPart
 from tests.unit.runtime.fakes import FakeOutlet, plain
-from tests.unit.runtime.harness import EndlessReader, ListReader, run, running, source
+from tests.unit.runtime.harness import EndlessReader, FakeBackend, ListReader, run, running, source
 
 ORDERS = [None, *range(20)]
 
@@ -437,15 +438,26 @@ def test_a_position_that_the_reader_goes_on_changing_is_kept_as_it_was():
             return self.where
 
     async def main():
-        async with running(source(Shared(list(range(100))))) as it:
-            await asyncio.sleep(0.055)
-            it.trigger(1)
+        disk = asyncio.Event()
+
+        async def write_slowly(uid, frozen):
+            await disk.wait()
+            return []
+
+        keyed_part = KeyedPart("k", FakeBackend(), (0, 127), write_slowly)
+        async with running(source(Shared(list(range(100))), parts=[keyed_part])) as it:
+            for checkpoint in (1, 2):
+                await asyncio.sleep(0.055)
+                it.trigger(checkpoint)
             await asyncio.sleep(0.5)
-            return it.positions(1)["s"], len(records_before(it.records, 1))
+            disk.set()
+            await asyncio.sleep(0.1)
+            return it
 
-    position, before = run(main())
+    it = run(main())
 
-    assert position == {"at": before}
+    for checkpoint in (1, 2):
+        assert it.positions(checkpoint)["s"] == {"at": len(records_before(it.records, checkpoint))}
 
 
 # ---------------------------------------------------------------- readers that misbehave

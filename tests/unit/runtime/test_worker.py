@@ -342,6 +342,52 @@ def test_a_function_whose_open_fails_is_named_and_what_was_opened_before_is_clos
     assert (sink.opened, sink.closed) == (1, 1)
 
 
+class Opened(KeyedProcessFunction):
+    """Tells when it is opened and closed."""
+
+    calls: list = []  # noqa: RUF012  shared by the copies that the subtasks get
+
+    def open(self, ctx):
+        self.calls.append("open")
+
+    def process(self, value, ctx):
+        return [value]
+
+    def close(self):
+        self.calls.append("close")
+
+
+def test_what_the_same_subtask_had_opened_before_is_closed_too():
+    Opened.calls.clear()
+    job = Job("job")
+    stream = job.source(CollectionSource(["a"]), uid="words").key_by(str).process(Opened(), uid="first")
+    stream.key_by(str).process(Failing(), uid="second").sink(ListSink(), uid="out")
+    plan = Plan(job)
+
+    async def act(boss, world):
+        boss.send(plan.deploy(1, boss))
+        return await boss.expect(messages.Failure)
+
+    assert simulate(plan, act).operator == "second"
+    assert Opened.calls == ["open", "close"]
+
+
+def test_what_was_deployed_and_never_started_is_closed():
+    Opened.calls.clear()
+    sink = ListSink()
+    job = Job("job")
+    job.source(CollectionSource(["a"]), uid="words").key_by(str).process(Opened(), uid="p").sink(sink, uid="out")
+    plan = Plan(job)
+
+    async def act(boss, world):
+        await deployed(boss, plan)
+        boss.send(messages.Release(1))
+        await boss.expect(messages.Released)
+        return sink.closed, list(Opened.calls)
+
+    assert simulate(plan, act) == (1, ["open", "close"])
+
+
 def test_a_commit_that_fails_at_restore_is_reported_and_nothing_is_opened():
     sink = ListSink()
     sink.troubles["commit"] = ConnectionResetError("database gone")

@@ -1,0 +1,79 @@
+"""The real coordinator and workers: many seeds are clean, reach what they are meant to reach, and are the same each time."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from flowpoint.sim.report import Campaign, Outcome
+from flowpoint.sim.run import simulate
+from flowpoint.sim.scenario import JobScenario
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS = 100
+PROCESSES = 2
+DIGESTS = """
+from flowpoint.sim.run import simulate
+from flowpoint.sim.scenario import JobScenario
+print([simulate(seed, JobScenario).digest for seed in range(4)])
+"""
+REACHED = (
+    "bit rot",
+    "event checkpoint_completed",
+    "event checkpoint_failed",
+    "event restored",
+    "event stopping",
+    "event cancelling",
+    "event worker_lost",
+    "fault disk_full",
+    "fault kill_coordinator",
+    "fault late_words",
+    "fault lost_answers",
+    "fault pause_worker",
+    "fault user_errors",
+    "killed coordinator in",
+    "power failure: coordinator in",
+    "trapped coordinator",
+    "trapped worker",
+)
+
+
+def run_seeds(seeds: range) -> list[Outcome]:
+    gc.freeze()
+    return [simulate(seed, JobScenario) for seed in seeds]
+
+
+@pytest.mark.timeout(600)
+def test_100_seeds_are_clean_and_reach_every_kind_of_trouble():
+    campaign = Campaign()
+
+    with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool:
+        for outcomes in pool.map(run_seeds, [range(first, SEEDS, 10) for first in range(10)]):
+            for outcome in outcomes:
+                campaign.add(outcome)
+
+    assert [outcome.tell() for outcome in campaign.failures] == []
+    reached = "\n".join(campaign.marks)
+    assert [mark for mark in REACHED if mark not in reached] == []
+
+
+@pytest.mark.timeout(300)
+def test_a_seed_is_the_same_run_in_any_order_and_in_interpreters_with_other_hash_seeds():
+    def digests(hash_seed: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(
+            [sys.executable, "-c", DIGESTS], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    here = [simulate(seed, JobScenario).digest for seed in range(4)]
+
+    assert [simulate(seed, JobScenario).digest for seed in (3, 2, 1, 0)] == here[::-1]
+    assert len(set(here)) == 4
+    assert [digests(hash_seed) for hash_seed in ("0", "77")] == [str(here)] * 2
