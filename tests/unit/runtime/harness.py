@@ -94,12 +94,22 @@ async def running(it):
         await it.stop()
 
 
-def build(operators=(), outlets=None, parts=(), batch_size=1024, clock=None, slice_max=1024, partition="rebalance"):
+def build(
+    operators=(),
+    outlets=None,
+    parts=(),
+    batch_size=1024,
+    clock=None,
+    slice_max=1024,
+    partition="rebalance",
+    timed=False,
+):
     """`SubtaskParts` around a pipeline, with fakes to look at."""
     outlets = [FakeOutlet()] if outlets is None else outlets
     wakeup = asyncio.Event()
     reports, logs = [], []
-    edges = [EdgeOutput("op", Partition(partition), outlets, batch_size, CODEC.copy)] if outlets else []
+    edge = EdgeOutput("op", Partition(partition), outlets, batch_size, CODEC.copy, timed=timed)
+    edges = [edge] if outlets else []
     built = SubtaskParts(
         id=SubtaskId(1, 0),
         attempt=ATTEMPT,
@@ -198,7 +208,7 @@ class Processing(Running):
     """A processing subtask, with its channels."""
 
     def __init__(self, channels=1, exactly_once=True, timed=False, ports=None, **more):
-        built, outlets, reports, logs = build(**more)
+        built, outlets, reports, logs = build(timed=timed, **more)
         self.channels = [LocalChannel() for _ in range(channels)]
         gate = InputGate([channel.inbox for channel in self.channels], built.wakeup.set)
         known = [Channel(port, timed) for port in ports or [0] * channels]
