@@ -2,25 +2,26 @@
 
 Shows: `assign_timestamps`, event-time timers, keyed state per window, a side output for late records.
 
-    flowpoint run jobs/readings_per_minute.py --param output=out [--param readings=6000]
+    flowpoint run jobs/readings_per_minute.py --param output=out [--param readings=20000]
 
-Three sensors send a reading every 100 ms of event time, up to 400 ms out of order; every thousandth reading is a minute
-late. `output/minutes` gets [sensor, start of the minute, readings, greatest value], once the minute is over;
+Three sensors send a reading a second of event time, up to four seconds out of order; every ten-thousandth reading is two
+hours late. `output/minutes` gets [sensor, start of the minute, readings, greatest value], once the minute is over;
 `output/late` gets [sensor, timestamp] of the late ones.
 """
 
 from flowpoint import Job, KeyedProcessFunction, MapState
 from flowpoint.connectors import FileSink, SequenceSource
 
-STEP_MS = 100
-MINUTE_MS = 60_000
+SECOND_MS = 1000
+MINUTE_MS = 60 * SECOND_MS
+HOUR_MS = 60 * MINUTE_MS
 
 
 def reading(n):
     """The n-th reading: sensor, epoch ms, value."""
-    at = n * STEP_MS - n * 7 % 5 * STEP_MS
-    if n % 1000 == 999:
-        at -= MINUTE_MS
+    at = (n - n * 7 % 5) * SECOND_MS
+    if n % 10_000 == 9_999:
+        at -= 2 * HOUR_MS
     return {"sensor": f"sensor-{n % 3}", "at": max(at, 0), "value": n % 17}
 
 
@@ -46,9 +47,9 @@ class PerMinute(KeyedProcessFunction):
 def build(params):
     job = Job("readings-per-minute")
     minutes = (
-        job.source(SequenceSource(0, int(params.get("readings", "6000"))), uid="numbers", parallelism=1)
+        job.source(SequenceSource(0, int(params.get("readings", "20000"))), uid="numbers", parallelism=1)
         .map(reading, parallelism=1)
-        .assign_timestamps(lambda r: r["at"], max_out_of_orderness="500ms", uid="times", parallelism=1)
+        .assign_timestamps(lambda r: r["at"], max_out_of_orderness="4s", uid="times", parallelism=1)
         .key_by(lambda r: r["sensor"])
         .process(PerMinute(), uid="minutes")
     )
