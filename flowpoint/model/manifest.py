@@ -51,6 +51,8 @@ class SubtaskState:
     splits: for sources, a list of {"id", "data", "position", "ended"}.
     committables: for sinks, a list of {"checkpoint": int, "data": JSON}, oldest first, not yet confirmed.
     exports: for sinks in a savepoint, the files that hold uncommitted output (`SinkWithExport`).
+    broadcast: broadcast state, files as above. Equal in all subtasks: a restored subtask takes over one of them whole.
+    watermark: where event time stood (None: there is none yet).
     """
 
     files: tuple[StateFile, ...] = ()
@@ -59,6 +61,12 @@ class SubtaskState:
     splits: tuple[dict[str, Any], ...] = ()
     committables: tuple[dict[str, Any], ...] = ()
     exports: tuple[StateFile, ...] = ()
+    broadcast: tuple[StateFile, ...] = ()
+    watermark: int | None = None
+
+    def every_file(self) -> tuple[StateFile, ...]:
+        """All files that it needs."""
+        return self.files + self.exports + self.broadcast
 
     def to_data(self) -> dict[str, Any]:
         """As JSON-able data, without what is empty. The dicts in it are shared, not copied: they are never changed."""
@@ -69,8 +77,10 @@ class SubtaskState:
             "splits": list(self.splits),
             "committables": list(self.committables),
             "exports": [file.to_data() for file in self.exports],
+            "broadcast": [file.to_data() for file in self.broadcast],
         }
-        return {key: value for key, value in data.items() if value}
+        given = {key: value for key, value in data.items() if value}
+        return given if self.watermark is None else {**given, "watermark": self.watermark}
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> SubtaskState:
@@ -82,6 +92,8 @@ class SubtaskState:
             splits=tuple(data.get("splits", ())),
             committables=tuple(data.get("committables", ())),
             exports=_files(data.get("exports", ())),
+            broadcast=_files(data.get("broadcast", ())),
+            watermark=data.get("watermark"),
         )
 
 
@@ -125,6 +137,6 @@ class Manifest:
         seen: dict[str, StateFile] = {}
         for operator in self.operators.values():
             for subtask in operator.subtasks:
-                for file in (*subtask.files, *subtask.exports):
+                for file in subtask.every_file():
                     seen.setdefault(file.path, file)
         return list(seen.values())

@@ -165,6 +165,7 @@ class Trigger:
     halt: bool
     final: bool
     savepoint: str = ""
+    drain: bool = False
 
 
 @dataclass(frozen=True, slots=True)

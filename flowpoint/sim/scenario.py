@@ -17,8 +17,9 @@ from random import Random
 from flowpoint.sim.checkers import OutputChecker, SavepointChecker, StorageChecker
 from flowpoint.sim.faults import ALL_FAULTS, FaultKind, FaultMix, draw_mix
 from flowpoint.sim.job import INTERRUPTED, ROOT, SAVEPOINTS, Programs, install
-from flowpoint.sim.jobs import JOB_FILE, OUTPUT, STORAGE, JobShape, Row, check_output, draw_shape, input_files, job_text
+from flowpoint.sim.jobs import JOB_FILE, OUTPUT, STORAGE, JobShape, check_output, draw_shape, input_files, job_text
 from flowpoint.sim.message_checker import MessageChecker
+from flowpoint.sim.topologies import Row
 from flowpoint.sim.world import InvariantBroken, SimProcess, SimWorld
 
 ASKED = (FaultKind.ASK_SAVEPOINT, FaultKind.ASK_RESCALE, FaultKind.ASK_RESCALE, FaultKind.ASK_STOP_TO)
