@@ -95,7 +95,10 @@ class FaultKind(StrEnum):
     BIT_ROT = "bit_rot"
     USER_ERRORS = "user_errors"
     ASK_CHECKPOINT = "ask_checkpoint"
+    ASK_SAVEPOINT = "ask_savepoint"
+    ASK_RESCALE = "ask_rescale"
     ASK_STOP = "ask_stop"
+    ASK_STOP_TO = "ask_stop_to"
     ASK_CANCEL = "ask_cancel"
 
 
@@ -108,7 +111,16 @@ KILLS = frozenset(
         FaultKind.POWER_FAILURE,
     }
 )
-REQUESTS = frozenset({FaultKind.ASK_CHECKPOINT, FaultKind.ASK_STOP, FaultKind.ASK_CANCEL})
+REQUESTS = frozenset(
+    {
+        FaultKind.ASK_CHECKPOINT,
+        FaultKind.ASK_SAVEPOINT,
+        FaultKind.ASK_RESCALE,
+        FaultKind.ASK_STOP,
+        FaultKind.ASK_STOP_TO,
+        FaultKind.ASK_CANCEL,
+    }
+)
 ALL_FAULTS = frozenset(FaultKind)
 MACHINE_FAULTS = ALL_FAULTS - REQUESTS - {FaultKind.BIT_ROT, FaultKind.USER_ERRORS}
 """What any program may be made to live through, whatever it is."""
@@ -236,7 +248,14 @@ class FaultInjector:
             case FaultKind.USER_ERRORS:
                 rates = (0.002, 0.02, 0.2)
                 lasting.create_task(self._burst(kind, self._world.user_trouble, "error_rate", rates, 0.0))
-            case FaultKind.ASK_CHECKPOINT | FaultKind.ASK_STOP | FaultKind.ASK_CANCEL:
+            case (
+                FaultKind.ASK_CHECKPOINT
+                | FaultKind.ASK_SAVEPOINT
+                | FaultKind.ASK_RESCALE
+                | FaultKind.ASK_STOP
+                | FaultKind.ASK_STOP_TO
+                | FaultKind.ASK_CANCEL
+            ):
                 self._ask(kind)
             case _:
                 assert_never(kind)

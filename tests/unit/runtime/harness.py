@@ -18,7 +18,7 @@ from flowpoint.runtime.inputs import InputGate
 from flowpoint.runtime.outputs import EdgeOutput, Outputs
 from flowpoint.runtime.parts import SinkPart
 from flowpoint.runtime.pipeline import Pipeline
-from flowpoint.runtime.processing_subtask import ProcessingSubtask
+from flowpoint.runtime.processing_subtask import Channel, ProcessingSubtask
 from flowpoint.runtime.source_subtask import SourcePart, SourceSubtask, SplitState
 from flowpoint.runtime.subtask import SubtaskParts
 from flowpoint.sim.loop import SimLoop
@@ -69,9 +69,7 @@ class Running:
         return {split["id"]: split["position"] for split in self.acked(checkpoint)[uid]["splits"]}
 
     def trigger(self, checkpoint, **more):
-        message = messages.Trigger(
-            ATTEMPT, checkpoint, **{"kind": "checkpoint", "halt": False, "final": False, **more}, directory=""
-        )
+        message = messages.Trigger(ATTEMPT, checkpoint, **{"kind": "checkpoint", "halt": False, "final": False, **more})
         self.subtask.trigger(message)
 
     async def failure(self):
@@ -94,12 +92,22 @@ async def running(it):
         await it.stop()
 
 
-def build(operators=(), outlets=None, parts=(), batch_size=1024, clock=None, slice_max=1024, partition="rebalance"):
+def build(
+    operators=(),
+    outlets=None,
+    parts=(),
+    batch_size=1024,
+    clock=None,
+    slice_max=1024,
+    partition="rebalance",
+    timed=False,
+):
     """`SubtaskParts` around a pipeline, with fakes to look at."""
     outlets = [FakeOutlet()] if outlets is None else outlets
     wakeup = asyncio.Event()
     reports, logs = [], []
-    edges = [EdgeOutput("op", Partition(partition), outlets, batch_size, CODEC.copy)] if outlets else []
+    edge = EdgeOutput("op", Partition(partition), outlets, batch_size, CODEC.copy, timed=timed)
+    edges = [edge] if outlets else []
     built = SubtaskParts(
         id=SubtaskId(1, 0),
         attempt=ATTEMPT,
@@ -197,14 +205,15 @@ def source(readers, positions=None, ended=(), batch_size=1024, open_delay=0.0, *
 class Processing(Running):
     """A processing subtask, with its channels."""
 
-    def __init__(self, channels=1, exactly_once=True, **more):
-        built, outlets, reports, logs = build(**more)
+    def __init__(self, channels=1, exactly_once=True, timed=False, ports=None, **more):
+        built, outlets, reports, logs = build(timed=timed, **more)
         self.channels = [LocalChannel() for _ in range(channels)]
         gate = InputGate([channel.inbox for channel in self.channels], built.wakeup.set)
-        super().__init__(ProcessingSubtask(built, gate, exactly_once=exactly_once), outlets, reports, logs)
+        known = [Channel(port, timed) for port in ports or [0] * channels]
+        super().__init__(ProcessingSubtask(built, gate, known, exactly_once=exactly_once), outlets, reports, logs)
 
-    def send(self, *values, channel=0):
-        self.channels[channel].send_batch(list(values), None)
+    def send(self, *values, channel=0, at=None):
+        self.channels[channel].send_batch(list(values), at)
 
     def event(self, event, channel=0):
         self.channels[channel].send_event(event)
@@ -244,8 +253,12 @@ class FakeSink:
         return self
 
 
+async def no_files(uid, files, folder):
+    raise AssertionError(f"nobody asked for savepoint {folder}")
+
+
 def sink_part(sink, uid="sink"):
-    part = SinkPart(uid, sink, connector_context(uid))
+    part = SinkPart(uid, sink, connector_context(uid), no_files)
     part.writer = sink
     return part
 

@@ -48,8 +48,12 @@ class Writer:
         return [file(f"{uid}-{len(self.frozen)}", "base" if frozen.full else "delta")]
 
 
+async def no_savepoint(uid, frozen, folder):
+    raise AssertionError(f"nobody asked for savepoint {folder}")
+
+
 def keyed_part(uid, writer, **more):
-    return KeyedPart(uid, FakeBackend(), (0, 127), writer, **more)
+    return KeyedPart(uid, FakeBackend(), (0, 127), writer, no_savepoint, **more)
 
 
 # ---------------------------------------------------------------- records

@@ -444,7 +444,7 @@ def test_a_position_that_the_reader_goes_on_changing_is_kept_as_it_was():
             await disk.wait()
             return []
 
-        keyed_part = KeyedPart("k", FakeBackend(), (0, 127), write_slowly)
+        keyed_part = KeyedPart("k", FakeBackend(), (0, 127), write_slowly, write_slowly)
         async with running(source(Shared(list(range(100))), parts=[keyed_part])) as it:
             for checkpoint in (1, 2):
                 await asyncio.sleep(0.055)
