@@ -55,8 +55,8 @@ class Lineage:
 class CheckpointRecord:
     """A checkpoint as `flowpoint checkpoints` shows it. `started` is epoch ms.
 
-    `savepoint` is the folder of the savepoint that is written at its barrier; one of a stop has `savepoint_bytes` once it
-    exists.
+    `savepoint` is the folder of the savepoint that is written at its barrier; one of a stop has `savepoint_bytes` once
+    it exists.
     """
 
     id: int

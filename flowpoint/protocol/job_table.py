@@ -126,8 +126,7 @@ def _table() -> dict[tuple[JobState, type[JobEvent]], Move]:
             s.RESCALING,
             RescaleCheckpointFailed,
             (s.RUNNING, s.STOPPING, s.FINISHING),
-            "the sources go on as before, whoever asked is told; a stop that is wanted is begun; if all input has "
-            "ended, finish",
+            "the sources go on as before, whoever asked is told; begin a wanted stop; if all input has ended, finish",
         ),
         (s.RESCALING, AllEnded, (s.RESCALING,), "remembered in case the rescale fails"),
         (s.RESCALING, AllCommitted, (s.RESCALING,), "of an older checkpoint: nothing to do"),

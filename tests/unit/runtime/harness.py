@@ -253,6 +253,10 @@ class FakeSink:
         return self
 
 
+async def no_savepoint(uid, frozen, folder):
+    raise AssertionError(f"nobody asked for savepoint {folder}")
+
+
 async def no_files(uid, files, folder):
     raise AssertionError(f"nobody asked for savepoint {folder}")
 

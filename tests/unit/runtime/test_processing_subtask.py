@@ -20,6 +20,7 @@ from tests.unit.runtime.harness import (
     FakeBackend,
     FakeSink,
     Processing,
+    no_savepoint,
     run,
     running,
     sink_part,
@@ -46,10 +47,6 @@ class Writer:
         if isinstance(outcome, Exception):
             raise outcome
         return [file(f"{uid}-{len(self.frozen)}", "base" if frozen.full else "delta")]
-
-
-async def no_savepoint(uid, frozen, folder):
-    raise AssertionError(f"nobody asked for savepoint {folder}")
 
 
 def keyed_part(uid, writer, **more):
