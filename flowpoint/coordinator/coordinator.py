@@ -31,7 +31,7 @@ from flowpoint.coordinator.workers import (
     WorkerEvent,
     Workers,
 )
-from flowpoint.errors import FINAL_ERRORS, CheckpointFailed, Fenced, FlowPointError, OutcomeUnknown
+from flowpoint.errors import FINAL_ERRORS, CheckpointFailed, Fenced, FlowPointError, OutcomeUnknown, StorageError
 from flowpoint.host.base import Host
 from flowpoint.model import messages
 from flowpoint.model.events import Event, EventKind
@@ -47,6 +47,7 @@ from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.storage import FolderStorage
 
 SHUT_DOWN_SECONDS = 5.0
+CANCEL_SECONDS = 0.5
 TICK_SECONDS_MAX = 1.0
 
 
@@ -284,7 +285,7 @@ class Coordinator:
             case Started(worker, pid):
                 self._starting.discard(worker)
                 self._members.spawned(worker, pid, self._now())
-                self._on_workers(self._workers.pids())
+                self._record_workers(worker)
             case Joined(worker, pid, incarnation):
                 self._members.joined(worker, pid, incarnation, self._now())
             case Lost(worker, pid, reason):
@@ -399,6 +400,13 @@ class Coordinator:
             return
         failure = messages.Failure(self.attempt, worker, [], "", "WorkerLost", reason, "", retry=True)
         self._fail(failure, lost=(worker,))
+
+    def _record_workers(self, started: int) -> None:
+        """Let the caller note the new process. One that is noted nowhere might outlive this coordinator: it must go."""
+        try:
+            self._on_workers(self._workers.pids())
+        except StorageError as error:
+            self._workers.lose(started, f"worker {started} was started and is given up: {error}")
 
     def _start_worker(self, worker: int) -> None:
         if worker in self._starting:
@@ -724,7 +732,9 @@ class Coordinator:
                 self._feed(ev.EntryFailed(str(error), self._policy.failure(self._now(), failure)))
 
     async def _end_workers(self) -> None:
-        await self._workers.shut_down("the job is over", SHUT_DOWN_SECONDS)
+        # Whoever cancels does not want to wait for a function that never returns.
+        seconds = CANCEL_SECONDS if self._life.state is JobState.CANCELLED else SHUT_DOWN_SECONDS
+        await self._workers.shut_down("the job is over", seconds)
         if self._preparing is not None:
             await asyncio.wait([self._preparing])
         await self.checkpoints.wait_idle()

@@ -30,7 +30,7 @@ from flowpoint.launch.control import Data, Event, EventKind, RunOptions, RunView
 from flowpoint.launch.home import Home, ProcessId, RunRecord
 from flowpoint.launch.job_log import JobLog
 from flowpoint.launch.jobfile import build_job, load_source
-from flowpoint.launch.worker_main import worker_arguments
+from flowpoint.launch.worker_arguments import worker_arguments
 from flowpoint.model.settings import Settings
 from flowpoint.plan.compile import CompiledJob, compile_graph
 from flowpoint.protocol.job_table import JobState
@@ -240,6 +240,8 @@ class _Run:
         try:
             await self._refresh(running)
         finally:
+            # The last picture is the one that stays.
+            self._view.refresh(running.status(), running.workers())
             await server.close()
 
     async def _refresh(self, running: RunningJob) -> None:

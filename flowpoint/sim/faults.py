@@ -164,7 +164,7 @@ class FaultInjector:
         damage: Callable[[], str | None] = lambda: None,
         ask: Callable[[FaultKind], None] = lambda _: None,
     ) -> None:
-        """`damage` rots a file of the newest checkpoint and says which, if it can; `ask` asks the program for something."""
+        """`damage` rots a file of the newest checkpoint, if it can, and says which; `ask` asks for something."""
         self._world = world
         self._mix = mix
         self._damage = damage
@@ -276,15 +276,18 @@ class FaultInjector:
         """Kill whoever comes to a drawn point next; wait for it a while."""
         trap = self._trap = _Trap.draw(self._random)
         self._tell(f"a trap is set: {trap}")
-        deadline = self._world.loop.time() + TRAP_SECONDS
-        while self._trap is trap and self._world.loop.time() < deadline:
-            await asyncio.sleep(0.05)
-        self._trap = None
+        try:
+            async with asyncio.timeout(TRAP_SECONDS):
+                await trap.sprung.wait()
+        except TimeoutError:
+            if self._trap is trap:
+                self._trap = None
 
     def _on_point(self, point: Point) -> None:
         if self._trap is not None and self._trap.catches(point):
             where = f"{point.phase} {point.operation} of {point.subject}"
             self._world.trace.mark(f"trapped {point.process.role} {point.phase} {self._trap.place}")
+            self._trap.sprung.set()
             self._trap = None
             self._world.kill(point.process, f"at a point: {where}")
 
@@ -355,6 +358,7 @@ class _Trap:
         self.subject = subject
         self.phase = phase
         self.countdown = countdown
+        self.sprung = asyncio.Event()
 
     @classmethod
     def draw(cls, random: Random) -> _Trap:

@@ -1,8 +1,8 @@
 """Random jobs for campaigns: a topology, a workload and settings drawn from the seed, and what must come out.
 
 A job is drawn as a `JobShape` and written as the text of a job file, as a person would write it. Its reference is a
-plain loop over the numbers, never the engine. Every topology's output is a multiset that does not depend on the order in
-which records of different subtasks meet, so it is compared exactly.
+plain loop over the numbers, never the engine. Every topology's output is a multiset that does not depend on the order
+in which records of different subtasks meet, so it is compared exactly.
 
 A shape is drawn so that faults find it at work: most runs give their records over a part of a second up to a few,
 with several checkpoints meanwhile.
@@ -177,7 +177,7 @@ class Prepared(FileSource):
         return [Split(f"{{part['path']}}@{{part['start']}}", part) for part in {parts!r}]
 """
 
-# Whatever is committed stays: a commit that comes too early is then seen in the output (with FileSink it is taken back).
+# Whatever is committed stays: a commit that comes too early is then seen in the output, not taken back.
 _KEPT = """\
 class KeptSink(FileSink):
     can_take_back = False
