@@ -22,7 +22,7 @@ from typing import assert_never
 
 from flowpoint.model.settings import CheckpointSettings, HeartbeatSettings, RestartSettings, Settings, StateSettings
 from flowpoint.sim import topologies
-from flowpoint.sim.topologies import Row
+from flowpoint.sim.topologies import Row as Row
 from flowpoint.sim.world import EPOCH_MS, InvariantBroken
 
 STORAGE = "/flowpoint/checkpoints/simulated"
