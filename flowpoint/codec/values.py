@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 import reprlib
-import struct
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
@@ -31,8 +31,16 @@ import msgpack
 
 from flowpoint.codec import columns
 from flowpoint.codec.arrays import is_numpy, make_array, take_array
+from flowpoint.codec.containers import (
+    CONTAINERS,
+    make_counter,
+    make_defaultdict,
+    make_deque,
+    make_ordered,
+    take_factory,
+)
 from flowpoint.codec.registry import Shape, TypeRegistry, decode_enum, encode_enum
-from flowpoint.errors import BadRecordError
+from flowpoint.errors import BadRecordError, UnknownTypeError
 
 __all__ = ["IMMUTABLE", "Codec", "TypeRegistry", "is_immutable", "shortened"]
 
@@ -42,7 +50,7 @@ SCALARS: Final = frozenset({NoneType, bool, int, float, str, bytes})
 IMMUTABLE: Final = SCALARS | {datetime, date, time, timedelta, Decimal, UUID}
 """Types whose values never change, so that they may be shared freely."""
 
-_CONTAINERS: Final = frozenset({list, tuple, dict, set, frozenset})
+_CONTAINERS: Final = frozenset({list, tuple, dict, set, frozenset}) | CONTAINERS
 _MISTAKEN: Final = frozenset({bytearray, memoryview, msgpack.ExtType})
 _NESTING_MAX: Final = 100
 
@@ -68,11 +76,18 @@ class _Code(IntEnum):
     ENUM = 11
     OBJECT = 12
     ARRAY = 13
+    DEQUE = 14
+    DEFAULTDICT = 15
+    COUNTER = 16
+    ORDERED_DICT = 17
 
 
 def shortened(value: object) -> str:
     """A value as text short enough for a message; never fails."""
-    text = reprlib.repr(value)
+    try:
+        text = reprlib.repr(value)
+    except Exception as error:  # noqa: BLE001  a __repr__ of the user, or an int of more digits than may be printed
+        text = f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
@@ -111,6 +126,12 @@ class Codec:
             timedelta: lambda v: self._nested(_Code.TIMEDELTA, [v.days, v.seconds, v.microseconds]),
             Decimal: lambda v: msgpack.ExtType(_Code.DECIMAL, str(v).encode()),
             UUID: lambda v: msgpack.ExtType(_Code.UUID, v.bytes),
+            deque: lambda v: self._nested(_Code.DEQUE, [v.maxlen, list(v)]),
+            defaultdict: lambda v: self._nested(
+                _Code.DEFAULTDICT, [take_factory(v, self.registry.name_of), dict(v)]
+            ),
+            Counter: lambda v: self._nested(_Code.COUNTER, dict(v)),
+            OrderedDict: lambda v: self._nested(_Code.ORDERED_DICT, dict(v)),
         }
         self._makers: dict[int, Callable[[bytes], Any]] = {
             _Code.TUPLE: lambda data: tuple(self._unpack(data)),
@@ -126,6 +147,10 @@ class Codec:
             _Code.ENUM: lambda data: self._make_enum(*self._unpack(data)),
             _Code.OBJECT: lambda data: self._make_object(*self._unpack(data)),
             _Code.ARRAY: lambda data: make_array(*self._unpack(data)),
+            _Code.DEQUE: lambda data: make_deque(*self._unpack(data)),
+            _Code.DEFAULTDICT: lambda data: make_defaultdict(*self._unpack(data), self.registry.resolve),
+            _Code.COUNTER: lambda data: make_counter(self._unpack(data)),
+            _Code.ORDERED_DICT: lambda data: make_ordered(self._unpack(data)),
         }
 
     def encode(self, value: Any) -> bytes:
@@ -152,7 +177,9 @@ class Codec:
         """
         try:
             return self._unpack(data)
-        except (ValueError, TypeError, KeyError, RecursionError, msgpack.UnpackException) as error:
+        except BadRecordError:
+            raise
+        except Exception as error:  # bytes of unknown origin reach into dates, zones, arrays and classes of the job
             raise BadRecordError(
                 f"cannot decode a value: its {len(data)} bytes are damaged ({shortened(error)}); restore from a good copy"
             ) from error
@@ -177,7 +204,9 @@ class Codec:
         """
         try:
             return columns.decode(self, data)
-        except (ValueError, TypeError, IndexError, struct.error) as error:
+        except BadRecordError:
+            raise
+        except Exception as error:  # as in `decode`
             raise BadRecordError(
                 f"cannot decode a column: its {len(data)} bytes are damaged ({shortened(error)}); restore from a good copy"
             ) from error
@@ -206,7 +235,7 @@ class Codec:
             data, ext_hook=self._make, strict_map_key=False, unicode_errors="surrogatepass", use_list=True
         )
 
-    def _nested(self, code: _Code, value: Any) -> msgpack.ExtType:
+    def _nested(self, code: int, value: Any) -> msgpack.ExtType:
         if self._depth >= _NESTING_MAX:
             raise ValueError(f"more than {_NESTING_MAX} levels")
         self._depth += 1
@@ -238,6 +267,8 @@ class Codec:
     def _name(self, value: Any) -> str:
         try:
             return self.registry.name_of(type(value))
+        except UnknownTypeError as error:
+            raise UnknownTypeError(f"{error}; the value is {shortened(value)}", error.type_name) from None
         except BadRecordError as error:
             raise BadRecordError(f"{error}; the value is {shortened(value)}") from None
 
@@ -248,7 +279,14 @@ class Codec:
             raise BadRecordError(
                 f"cannot decode a value: extension code {code} is unknown; it was written by a newer version, upgrade this one"
             )
-        return maker(bytes(data))
+        # Each level takes some 32 kB of the C stack, which no exception guards: bytes nested deeper end the process.
+        if self._depth >= _NESTING_MAX:
+            raise ValueError(f"more than {_NESTING_MAX} levels")
+        self._depth += 1
+        try:
+            return maker(bytes(data))
+        finally:
+            self._depth -= 1
 
     def _make_enum(self, name: str, stored: str | int) -> Enum:
         return decode_enum(self.registry.resolve(name), stored)
@@ -283,7 +321,7 @@ def may_hold_mistaken(data: bytes) -> bool:
 
 
 def _children(container: Any) -> Collection[Any]:
-    return [*container, *container.values()] if type(container) is dict else container
+    return [*container, *container.values()] if isinstance(container, dict) else container
 
 
 def refuse_mistaken(values: Collection[Any]) -> None:
