@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -28,6 +29,7 @@ from flowpoint.agents.envelope import PUT, Body, Envelopes, Header, Sealer, Writ
 from flowpoint.agents.kv import Entry, Kv, Section, part
 from flowpoint.agents.log import Index, ReplayedIndex, StoredIndex, commit_name
 from flowpoint.agents.reading import SPECIAL, Place, Reader, Record, Saved, Upgrade, writes_prefix
+from flowpoint.agents.stored import Stored
 from flowpoint.agents.values import Ref, Values, ValueSerde
 from flowpoint.errors import ConcurrentRunError, InternalError, StorageError
 
@@ -92,7 +94,7 @@ class SaverCore:
         self.envelopes = Envelopes(sealer)
         self.values = Values(kv, serde, sealer)
         self.index: Index = StoredIndex(kv, alone=alone) if kv.indexed else ReplayedIndex(kv, self._header)
-        self.reader = Reader(kv, self.index, self.envelopes, self.values)
+        self.reader = self._reader(schema)
         self.world = world
         self.on_conflict = on_conflict
         self.counts: Counter[str] = Counter()
@@ -101,6 +103,17 @@ class SaverCore:
         self._on_event = on_event
         self._noted: set[tuple[str, str]] = set()
         self._recent: dict[tuple[Place, str], tuple[Mapping[str, Any], dict[str, Ref]]] = {}
+
+    def _reader(self, schema: Upgrade | None) -> Reader:
+        version = None if schema is None else schema.version
+        return Reader(self.kv, self.index, self.envelopes, self.values, version)
+
+    def with_types(self, types: Iterable[Any]) -> SaverCore:
+        """The same store, for one who knows these classes too. Counts and log are shared."""
+        twin = copy(self)
+        twin.values = self.values.with_types(types)
+        twin.reader = twin._reader(self._schema)
+        return twin
 
     def _header(self, data: bytes, thread: str, number: int) -> Header:
         return self.envelopes.read_commit(data, thread, number)[0]
@@ -127,20 +140,20 @@ class SaverCore:
         return saved if self._schema is None else self._migrated(saved, self._schema)
 
     def _migrated(self, saved: Saved, schema: Upgrade) -> Saved:
-        from flowpoint.agents.schema import Stored
-
         checkpoint = saved.checkpoint
         stored = schema.upgrade(
             Stored(
                 version=saved.version,
                 thread=saved.place.thread,
                 checkpoint_id=saved.id,
+                checkpoint_ns=saved.place.ns,
                 channels=saved.values,
                 channel_versions=checkpoint["channel_versions"],
                 versions_seen=checkpoint["versions_seen"],
                 metadata=saved.metadata,
                 pending_writes=saved.writes,
-                notes=[],
+                updated_channels=checkpoint.get("updated_channels"),
+                layout=checkpoint["v"],
             )
         )
         for note in stored.notes:
@@ -150,8 +163,9 @@ class SaverCore:
             "channel_values": stored.channels,
             "channel_versions": stored.channel_versions,
             "versions_seen": stored.versions_seen,
+            "updated_channels": stored.updated_channels,
         }
-        saved.metadata, saved.writes = stored.metadata, list(stored.pending_writes)
+        saved.metadata, saved.writes = stored.metadata, stored.pending_writes
         return saved
 
     def _note(self, saved: Saved, note: str) -> None:
@@ -305,6 +319,10 @@ class SaverCore:
         self.index.appended(header)
         return True
 
+    def append(self, header: Header, body: bytes, blobs: Sequence[Entry], *, moves: bool) -> None:
+        """Commit what another thread or store has committed once. To be called in a section of the thread."""
+        self._commit(header, body, blobs, lambda: moves, sync=True)
+
     def cut(self, thread: str, kept: Sequence[int], heads: Mapping[str, tuple[int, str]], why: str) -> None:
         """Commit that only these numbers count. To be called in a section for cutting."""
         extra = [list(kept), {ns: list(head) for ns, head in heads.items()}, why]
@@ -322,7 +340,8 @@ class SaverCore:
         Raises:
             BadRecordError: a value cannot be stored; nothing was.
         """
-        thread, out = place.thread, {}
+        thread = place.thread
+        out: dict[bytes, bytes] = {}
         save, size = self.values.save, self._sizes.written
         items = [
             (SPECIAL.get(channel, index), channel, save(thread, channel, value, size, out))

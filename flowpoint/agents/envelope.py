@@ -86,6 +86,10 @@ class Writes:
     number: int
     items: list[tuple[int, str, Ref]]
 
+    def moved(self, thread: str, items: list[tuple[int, str, Ref]]) -> Writes:
+        """The same in another thread."""
+        return replace(self, thread=thread, items=items)
+
 
 class Envelopes:
     """Packs and unpacks envelopes, sealed where there is a sealer."""
@@ -124,6 +128,14 @@ class Envelopes:
             DamagedStoreError: the bytes are damaged.
         """
         return str(self._split(data, 12, "a commit")[0][5])
+
+    def thread_of_writes(self, data: bytes) -> str:
+        """The thread that pending writes say they belong to.
+
+        Raises:
+            DamagedStoreError: the bytes are damaged.
+        """
+        return str(self._split(data, 8, "pending writes")[0][2])
 
     def writes(self, writes: Writes) -> bytes:
         """The bytes of pending writes."""

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from flowpoint.agents.envelope import Envelopes, Header, Writes, read_body
 from flowpoint.agents.kv import Kv, Section, children, part
 from flowpoint.agents.log import Head, Index, commit_name, root
+from flowpoint.agents.stored import PendingWrite, Stored
 from flowpoint.agents.values import Ref, Values
 from flowpoint.errors import DamagedStoreError
 
@@ -28,9 +29,6 @@ SPECIAL: Final = {"__error__": -1, "__scheduled__": -2, "__interrupt__": -3, "__
 
 _LOOKS_MAX: Final = 3
 
-PendingWrite = tuple[str, str, str, Any]
-"""(task id, task path, channel, value)"""
-
 
 class Place(NamedTuple):
     """A namespace of a thread."""
@@ -39,31 +37,13 @@ class Place(NamedTuple):
     ns: str
 
 
-@dataclass(slots=True)
-class Stored:
-    """A checkpoint that may be older than the code, as `Upgrade` takes it."""
-
-    version: int
-    thread: str
-    checkpoint_id: str
-    channels: dict[str, Any]
-    channel_versions: dict[str, Any]
-    versions_seen: dict[str, Any]
-    metadata: dict[str, Any]
-    pending_writes: list[PendingWrite]
-    notes: list[str]
-
-
 class Upgrade(Protocol):
     """The application's schema, as far as reading and writing need it."""
 
     version: int
 
-    def upgrade(self, stored: Any) -> Any:
-        """The checkpoint as the code expects it."""
-
-    def check_channels(self, values: Mapping[str, Any]) -> None:
-        """Refuse values that the code cannot work with."""
+    def upgrade(self, stored: Stored) -> Stored:
+        """The checkpoint as the code expects it, or a SchemaError."""
 
 
 @dataclass(slots=True)
@@ -100,7 +80,11 @@ class Record(NamedTuple):
 class Reader:
     """Reads from one store."""
 
-    def __init__(self, kv: Kv, index: Index, envelopes: Envelopes, values: Values) -> None:
+    def __init__(
+        self, kv: Kv, index: Index, envelopes: Envelopes, values: Values, version: int | None = None
+    ) -> None:
+        """`version`: of the code's schema. What is of another one is decoded leniently, to be upgraded."""
+        self._version = version
         self.kv = kv
         self.index = index
         self.envelopes = envelopes
@@ -139,8 +123,10 @@ class Reader:
 
     def saved(self, record: Record) -> Saved:
         """A commit with its values and pending writes."""
-        header, load = record.header, self.values.load
+        header = record.header
         thread = header.thread
+        is_old = self._version is not None and self._version != header.version
+        load = self.values.load_old if is_old else self.values.load
         values = {channel: load(thread, channel, ref) for channel, ref in record.channels.items()}
         place = Place(thread, header.ns)
         return Saved(
@@ -154,7 +140,7 @@ class Reader:
             checkpoint={**record.checkpoint, "channel_values": values},
             metadata=record.metadata,
             writes=[
-                (task_id, path, channel, load(thread, channel, ref))
+                PendingWrite(task_id, path, channel, load(thread, channel, ref))
                 for path, task_id, _index, channel, ref in self.pending(place, header.id)
             ],
         )

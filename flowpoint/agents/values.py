@@ -13,7 +13,7 @@ Not here: how a value becomes bytes (`serde`), when entries go (`retention`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from typing import Any, Final, Protocol
 from zlib import crc32
@@ -48,6 +48,12 @@ class ValueSerde(Protocol):
     def decode(self, data: bytes, *, thread: str, channel: str) -> Any:
         """The value; an error that names thread and channel when its type is not known."""
 
+    def decode_old(self, data: bytes, *, thread: str, channel: str) -> Any:
+        """The value, with stand-ins for instances of classes that are gone: a migration will convert them."""
+
+    def with_types(self, types: Iterable[Any]) -> ValueSerde:
+        """One that knows these classes too."""
+
 
 class Naming(Protocol):
     """The part of a sealer that values need."""
@@ -65,9 +71,9 @@ class Values:
         self._serde = serde
         self._sealer = sealer
 
-    def with_serde(self, serde: ValueSerde) -> Values:
-        """The same store read with another serde."""
-        return Values(self._kv, serde, self._sealer)
+    def with_types(self, types: Iterable[Any]) -> Values:
+        """The same store, read and written by one who knows these classes too."""
+        return Values(self._kv, self._serde.with_types(types), self._sealer)
 
     # ------------------------------------------------------------------ saving
 
@@ -116,7 +122,13 @@ class Values:
         Raises:
             DamagedStoreError: an entry is missing or damaged.
         """
-        decode = self._serde.decode
+        return self._load(thread, channel, ref, self._serde.decode)
+
+    def load_old(self, thread: str, channel: str, ref: Ref) -> Any:
+        """As `load`, for a value that the schema is going to bring up to date."""
+        return self._load(thread, channel, ref, self._serde.decode_old)
+
+    def _load(self, thread: str, channel: str, ref: Ref, decode: Callable[..., Any]) -> Any:
         if type(ref) is bytes:
             return decode(ref, thread=thread, channel=channel)
         if ref[0] == BLOB:
