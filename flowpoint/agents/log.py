@@ -247,7 +247,7 @@ class ReplayedIndex:
     def newest(self, thread: str, ns: str, below: int | None = None) -> Iterator[Head]:
         """See `Index`."""
         order = self._view(thread).order.get(ns, {})
-        return iter([Head(n, i) for n, i in reversed(order.items()) if below is None or n < below])
+        return iter([Head(n, i) for n, i in reversed(list(order.items())) if below is None or n < below])
 
     def namespaces(self, thread: str) -> list[str]:
         """See `Index`."""

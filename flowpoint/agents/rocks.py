@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import os
-import secrets
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Self
 
-from flowpoint.agents.core import Event, OnConflict, SaverCore, Sizes, World
+from flowpoint.agents.core import Event, OnConflict, SaverCore, Sizes
 from flowpoint.agents.encryption import AesGcmSealer
 from flowpoint.agents.reading import Upgrade
 from flowpoint.agents.rocks_kv import RocksKv
-from flowpoint.agents.saver import CoreSaver
+from flowpoint.agents.saver import CoreSaver, system_world
 from flowpoint.agents.serde import StrictSerde
 
 SIZES: Final = Sizes(changed=4096, kept=1024, written=4096)
 """An entry of its own costs next to nothing here, so that only what is short stands in the envelope."""
-
-
-def system_world() -> World:
-    """The clock and the chance of this machine."""
-    return World(lambda: time.time_ns() // 1_000_000, lambda: secrets.token_bytes(8))
 
 
 class RocksSaver(CoreSaver):

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import secrets
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
@@ -29,7 +31,7 @@ from langgraph.checkpoint.base import (
 )
 
 from flowpoint.agents import retention
-from flowpoint.agents.core import SaverCore, token
+from flowpoint.agents.core import SaverCore, World, token
 from flowpoint.agents.reading import Place, Saved
 from flowpoint.errors import UsageError
 
@@ -304,3 +306,8 @@ def _tuple(saved: Saved, read: str) -> CheckpointTuple:
         parent_config=None if parent is None else _config(place, parent, token(True, place.ns, parent)),
         pending_writes=[(write.task_id, write.channel, write.value) for write in saved.writes],
     )
+
+
+def system_world() -> World:
+    """The clock and the chance of this machine."""
+    return World(lambda: time.time_ns() // 1_000_000, lambda: secrets.token_bytes(8))
