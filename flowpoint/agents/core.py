@@ -210,7 +210,8 @@ class SaverCore:
             version = 0 if self._schema is None else self._schema.version
             header = Header(PUT, 0, nonce, self.world.wall_ms(), thread, place.ns, id_, parent, version=version)
             blobs = self.values.missing(thread, out)
-            self._commit(header, body, blobs, lambda: self._may_move(place, id_, parent, token), sync=sync)
+            number = None if older is None else older.header.number
+            self._commit(header, body, blobs, lambda: self._may_move(place, id_, parent, token), number, sync=sync)
         self._remember(place, id_, bare["channel_versions"], channels)
 
     def _saved_values(
@@ -263,9 +264,11 @@ class SaverCore:
     def _may_move(self, place: Place, id: str, parent: str | None, told: str | None) -> bool:
         """Whether a put moves the head; a conflict is told, or raised."""
         head = self.index.head(*place)
+        if head is not None and head.id == parent:
+            return True
         if parent is not None and self.index.is_cut(place.thread) and self.index.find(*place, parent) is None:
             self._late(place, id, parent)
-        if head is None or head.id in (parent, id) or (parent is not None and told == token(True, place.ns, parent)):
+        if head is None or head.id == id or _travels(told, place.ns, parent):
             return True
         self._conflict(place, id, parent, head.id)
         return False
@@ -287,20 +290,29 @@ class SaverCore:
             self.tell("conflict", place, id, f"kept as a branch: {seen}")
 
     def _commit(
-        self, header: Header, body: bytes, blobs: Sequence[Entry], may_move: Callable[[], bool], *, sync: bool
+        self,
+        header: Header,
+        body: bytes,
+        blobs: Sequence[Entry],
+        may_move: Callable[[], bool],
+        older: int | None = None,
+        *,
+        sync: bool,
     ) -> None:
         thread = header.thread
         for _ in range(_TRIES_MAX):
             numbered = header.numbered(self.index.tip(thread) + 1, may_move())
-            if self._append(numbered, body, blobs, sync=sync):
+            if self._append(numbered, body, blobs, older, sync=sync):
                 return
             self.index.refresh(thread)
         raise InternalError(f"{_TRIES_MAX} commits to thread {thread!r} in a row were taken by others")
 
-    def _append(self, header: Header, body: bytes, blobs: Sequence[Entry], *, sync: bool) -> bool:
+    def _append(
+        self, header: Header, body: bytes, blobs: Sequence[Entry], older: int | None, *, sync: bool
+    ) -> bool:
         """Try to be the next in the log."""
         thread, key = header.thread, commit_name(header.thread, header.number)
-        puts, gone = self.index.beside(header)
+        puts, gone = self.index.beside(header, older)
         data = self.envelopes.commit(header, body)
         try:
             created = self.kv.create(key, data, beside=[*blobs, *puts], gone=gone, sync=sync)
@@ -377,3 +389,15 @@ class SaverCore:
 def token(explicit: bool, ns: str, id: str) -> str:
     """How a run has read, in one word: the framework copies it around."""
     return f"{_EXPLICIT if explicit else _HEAD}\x1f{ns}\x1f{id}"
+
+
+def _travels(told: str | None, ns: str, parent: str | None) -> bool:
+    """Whether a put is the first of a run that goes back in time on purpose.
+
+    A sub-graph with a memory of its own, which did not exist yet at the time that its graph goes back to, starts anew:
+    it has read nothing, and carries the token of its graph.
+    """
+    if parent is not None:
+        return told == token(True, ns, parent)
+    how, _, rest = (told or "").partition("\x1f")
+    return how == _EXPLICIT and rest.partition("\x1f")[0] != ns

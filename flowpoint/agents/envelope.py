@@ -61,7 +61,10 @@ class Header:
 
     def numbered(self, number: int, moves: bool) -> Header:
         """The same for another place in the log."""
-        return replace(self, number=number, moves=moves)
+        h = self
+        return Header(
+            h.kind, number, h.nonce, h.at_ms, h.thread, h.ns, h.id, h.parent, moves, h.version, h.extra
+        )
 
 
 @dataclass(frozen=True, slots=True)

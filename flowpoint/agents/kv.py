@@ -20,6 +20,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final, Protocol
 
@@ -70,6 +71,7 @@ class Kv(Protocol):
         """Let go of everything. Idempotent."""
 
 
+@lru_cache(maxsize=8192)
 def part(text: str) -> str:
     """Text as one part of a key. Equal parts come from equal text only; a long text is cut and gets its hash.
 

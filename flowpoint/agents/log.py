@@ -2,8 +2,8 @@
 
 The log is `t/<thread>/c/<number>`, one commit each, created only if absent. What it says is found in two ways:
 
-- `StoredIndex`, where a batch is all or nothing: small entries beside the log, written with each commit. Nothing is
-  held in memory but the last number of a thread.
+- `StoredIndex`, where a batch is all or nothing: small entries beside the log, written with each commit. What
+  is held in memory of them, the last number and the heads of threads, is only for speed.
 - `ReplayedIndex`, where only single objects are: the log itself, replayed once and then followed.
 
     h/<ns>              the head of a namespace: [ns, number, id]
@@ -60,8 +60,8 @@ class Index(Protocol):
     def namespaces(self, thread: str) -> list[str]:
         """The namespaces that have checkpoints."""
 
-    def beside(self, header: Header) -> tuple[list[Entry], list[str]]:
-        """What to put and to delete in the same batch as a commit."""
+    def beside(self, header: Header, older: int | None) -> tuple[list[Entry], list[str]]:
+        """What to put and to delete in the same batch as a commit; `older` is the number that its id has so far."""
 
     def appended(self, header: Header) -> None:
         """A commit of our own is in the log."""
@@ -96,6 +96,7 @@ class StoredIndex:
         self._kv = kv
         self._alone = alone
         self._tips: dict[str, int] = {}
+        self._heads: dict[tuple[str, str], Head] = {}
 
     def tip(self, thread: str) -> int:
         """See `Index`."""
@@ -115,11 +116,16 @@ class StoredIndex:
 
     def head(self, thread: str, ns: str) -> Head | None:
         """See `Index`."""
-        data = self._kv.get(_head_name(thread, ns))
-        if data is None:
-            return None
-        _ns, number, id_ = msgpack.unpackb(data)
-        return Head(number, id_)
+        head = self._heads.get((thread, ns))
+        if head is None:
+            data = self._kv.get(_head_name(thread, ns))
+            if data is None:
+                return None
+            _ns, number, id_ = msgpack.unpackb(data, unicode_errors="surrogatepass")
+            head = Head(number, id_)
+            if self._alone:
+                self._remember(thread, ns, head)
+        return head
 
     def find(self, thread: str, ns: str, id: str) -> int | None:
         """See `Index`."""
@@ -137,7 +143,7 @@ class StoredIndex:
         """See `Index`."""
         return [msgpack.unpackb(value)[0] for _key, value in self._kv.scan(f"{root(thread)}h/")]
 
-    def beside(self, header: Header) -> tuple[list[Entry], list[str]]:
+    def beside(self, header: Header, older: int | None) -> tuple[list[Entry], list[str]]:
         """See `Index`."""
         thread = header.thread
         if header.kind == CUT:
@@ -150,7 +156,6 @@ class StoredIndex:
         ]
         if header.moves:
             puts.append((_head_name(thread, ns), _head_value(ns, number, id_)))
-        older = self.find(thread, ns, id_)
         return puts, [] if older is None else [f"{order}{older:012d}", commit_name(thread, older)]
 
     def _beside_cut(self, header: Header) -> tuple[list[Entry], list[str]]:
@@ -172,8 +177,18 @@ class StoredIndex:
 
     def appended(self, header: Header) -> None:
         """See `Index`."""
-        if self._alone:
-            self._tips[header.thread] = header.number
+        if not self._alone:
+            return
+        self._tips[header.thread] = header.number
+        if header.kind == CUT:
+            self._heads.clear()
+        elif header.moves:
+            self._remember(header.thread, header.ns, Head(header.number, header.id))
+
+    def _remember(self, thread: str, ns: str, head: Head) -> None:
+        if len(self._heads) >= _THREADS_MAX:
+            self._heads.clear()
+        self._heads[thread, ns] = head
 
     def refresh(self, thread: str) -> None:
         """See `Index`: what is stored is always true."""
@@ -253,7 +268,7 @@ class ReplayedIndex:
         """See `Index`."""
         return sorted(self._view(thread).order)
 
-    def beside(self, header: Header) -> tuple[list[Entry], list[str]]:
+    def beside(self, header: Header, older: int | None) -> tuple[list[Entry], list[str]]:
         """See `Index`: nothing, the log is all there is."""
         return [], []
 

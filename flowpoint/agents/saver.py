@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import itertools
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
@@ -309,5 +310,6 @@ def _tuple(saved: Saved, read: str) -> CheckpointTuple:
 
 
 def system_world() -> World:
-    """The clock and the chance of this machine."""
-    return World(lambda: time.time_ns() // 1_000_000, lambda: secrets.token_bytes(8))
+    """The clock of this machine, and names that nobody else gives to a commit."""
+    begun, numbers = secrets.token_bytes(8), itertools.count()
+    return World(lambda: time.time_ns() // 1_000_000, lambda: begun + next(numbers).to_bytes(6, "big"))
