@@ -30,7 +30,7 @@ from flowpoint.agents.kv import Entry, Kv, Section, part
 from flowpoint.agents.log import Index, ReplayedIndex, StoredIndex, commit_name
 from flowpoint.agents.reading import SPECIAL, Place, Reader, Record, Saved, Upgrade, writes_prefix
 from flowpoint.agents.stored import Stored
-from flowpoint.agents.values import Ref, Values, ValueSerde
+from flowpoint.agents.values import Leaves, Ref, Values, ValueSerde
 from flowpoint.errors import ConcurrentRunError, InternalError, StorageError
 
 logger = logging.getLogger("flowpoint.agents")
@@ -64,6 +64,7 @@ class Sizes:
     """A channel that stayed as it was: apart, it is stored once for all."""
     written: int
     """A pending write."""
+    leaves: Leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class SaverCore:
     ) -> None:
         self.kv = kv
         self.envelopes = Envelopes(sealer)
-        self.values = Values(kv, serde, sealer)
+        self.values = Values(kv, serde, sealer, sizes.leaves)
         self.index: Index = StoredIndex(kv, alone=alone) if kv.indexed else ReplayedIndex(kv, self._header)
         self.reader = self._reader(schema)
         self.world = world

@@ -12,8 +12,9 @@ from flowpoint.agents.folder_kv import FolderKv
 from flowpoint.agents.reading import Upgrade
 from flowpoint.agents.saver import CoreSaver, system_world
 from flowpoint.agents.serde import StrictSerde
+from flowpoint.agents.values import Leaves
 
-SIZES: Final = Sizes(changed=64_000, kept=64_000, written=64_000)
+SIZES: Final = Sizes(changed=64_000, kept=64_000, written=64_000, leaves=Leaves(elements=64, alone=16_000))
 """An entry of its own is a file and two syncs here, so that only what is long stands apart."""
 
 

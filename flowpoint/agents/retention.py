@@ -15,7 +15,7 @@ Not here: reading and putting (`reading`, `core`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -42,7 +42,7 @@ def delete_thread(core: SaverCore, thread: str) -> None:
     with core.kv.section(thread, Section.CUT):
         core.index.refresh(thread)
         if core.index.tip(thread):
-            _cut(core, thread, {}, set(), "deleted")
+            _cut(core, thread, {}, set(), "deleted", _records(core, thread))
 
 
 def keep(core: SaverCore, thread: str, *, last: int) -> int:
@@ -56,10 +56,6 @@ def keep(core: SaverCore, thread: str, *, last: int) -> int:
 
 def expire(core: SaverCore, thread: str, *, keep_last: int | None, ttl: timedelta | None) -> int:
     """See `CoreSaver.expire`."""
-    if keep_last is None and ttl is None:
-        raise UsageError("cannot expire checkpoints: say which stay, by keep_last or ttl")
-    if keep_last is not None and keep_last < 1:
-        raise UsageError(f"cannot keep the last {keep_last} checkpoints; keep at least 1, or delete the thread")
     now = core.world.wall_ms()
     young = now if ttl is None else now - ttl // timedelta(milliseconds=1)
     with core.kv.section(thread, Section.CUT):
@@ -69,7 +65,7 @@ def expire(core: SaverCore, thread: str, *, keep_last: int | None, ttl: timedelt
         heads = _heads(core, thread)
         if ttl is not None and not waiting and all(records[head.number].header.at_ms < young for head in heads):
             if records:
-                _cut(core, thread, {}, set(), "expired")
+                _cut(core, thread, {}, set(), "expired", records)
             return len(records)
         wanted = waiting | {head.number for head in heads}
         for head in heads:
@@ -82,6 +78,18 @@ def expire(core: SaverCore, thread: str, *, keep_last: int | None, ttl: timedelt
         return _cut_to(core, thread, records, wanted, "expired")
 
 
+def check_expiry(keep_last: int | None, ttl: timedelta | None) -> None:
+    """Refuse a rule that would keep everything, or nothing.
+
+    Raises:
+        UsageError: as said.
+    """
+    if keep_last is None and ttl is None:
+        raise UsageError("cannot expire checkpoints: say which stay, by keep_last or ttl")
+    if keep_last is not None and keep_last < 1:
+        raise UsageError(f"cannot keep the last {keep_last} checkpoints; keep at least 1, or delete the thread")
+
+
 def delete_for_runs(core: SaverCore, run_ids: Sequence[str]) -> None:
     """Delete what these runs have put. The head goes back to the nearest ancestor that stays."""
     runs = set(run_ids)
@@ -91,7 +99,7 @@ def delete_for_runs(core: SaverCore, run_ids: Sequence[str]) -> None:
             records = _records(core, thread)
             left = {n: record for n, record in records.items() if record.metadata.get("run_id") not in runs}
             if len(left) < len(records):
-                _cut(core, thread, _moved_back(core, thread, records, left), set(left), "runs deleted")
+                _cut(core, thread, _moved_back(core, thread, records, left), set(left), "runs deleted", records)
 
 
 def copy_thread(core: SaverCore, source: str, target: str) -> None:
@@ -212,20 +220,38 @@ def _cut_to(core: SaverCore, thread: str, records: Records, wanted: Collection[i
     gone = len(records) - len(kept)
     if gone:
         heads = {ns: head for ns in core.index.namespaces(thread) if (head := core.index.head(thread, ns))}
-        _cut(core, thread, heads, kept, why)
+        _cut(core, thread, heads, kept, why, records)
     return gone
 
 
-def _cut(core: SaverCore, thread: str, heads: dict[str, tuple[int, str]] | dict[str, Head], kept: set[int], why: str) -> None:
+def _cut(
+    core: SaverCore,
+    thread: str,
+    heads: Mapping[str, tuple[int, str]],
+    kept: Collection[int],
+    why: str,
+    records: Records,
+) -> None:
     # From here on only what is kept counts.
-    core.cut(thread, sorted(kept), dict(heads), why)
-    records = {number: record for number in kept if (record := core.reader.record(thread, number)) is not None}
-    _remove_unnamed(core, thread, records, ORPHAN_AGE)
+    core.cut(thread, sorted(kept), heads, why)
+    left = {number: record for number, record in records.items() if number in kept}
+    gone = [record for number, record in records.items() if number not in kept]
+    writes = [key for record in gone for key in core.kv.keys(_writes_of(record))]
+    if not left:
+        writes = list(core.kv.keys(f"{root(thread)}w/"))
+    _remove_unnamed(core, thread, left, ORPHAN_AGE, writes)
 
 
-def _remove_unnamed(core: SaverCore, thread: str, records: Records, older_than: timedelta) -> int:
-    """Remove every entry of a thread that no kept checkpoint needs."""
-    doomed = [*_commits(core, thread, records), *_orphans(core, thread, records, older_than)]
+def _writes_of(record: Record) -> str:
+    header = record.header
+    return writes_prefix(Place(header.thread, header.ns), header.id)
+
+
+def _remove_unnamed(
+    core: SaverCore, thread: str, records: Records, older_than: timedelta, writes: Iterable[str] = ()
+) -> int:
+    """Remove these writes and every entry of a thread that no kept checkpoint needs."""
+    doomed = [*_commits(core, thread, records), *{*_orphans(core, thread, records, older_than), *writes}]
     doomed += _unnamed_values(core, thread, records, set(doomed))
     if not doomed:
         return 0
@@ -248,14 +274,13 @@ def _commits(core: SaverCore, thread: str, records: Records) -> Iterator[str]:
 
 
 def _orphans(core: SaverCore, thread: str, records: Records, older_than: timedelta) -> Iterator[str]:
-    """Pending writes of checkpoints that are not there: removed ones at once, others when they are old."""
-    kept = {writes_prefix(Place(thread, record.header.ns), record.header.id) for record in records.values()}
+    """Pending writes whose checkpoint is not there, when they are old: it may yet come."""
+    kept = {_writes_of(record) for record in records.values()}
     oldest = core.world.wall_ms() - older_than // timedelta(milliseconds=1)
-    is_whole_gone = not records
     for key, data in core.kv.scan(f"{root(thread)}w/"):
         if key.rpartition("/")[0] + "/" in kept:
             continue
-        if is_whole_gone or core.envelopes.read_writes(data, thread).at_ms <= oldest:
+        if core.envelopes.read_writes(data, thread).at_ms <= oldest:
             yield key
 
 

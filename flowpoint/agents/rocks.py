@@ -12,8 +12,9 @@ from flowpoint.agents.reading import Upgrade
 from flowpoint.agents.rocks_kv import RocksKv
 from flowpoint.agents.saver import CoreSaver, system_world
 from flowpoint.agents.serde import StrictSerde
+from flowpoint.agents.values import Leaves
 
-SIZES: Final = Sizes(changed=4096, kept=1024, written=4096)
+SIZES: Final = Sizes(changed=4096, kept=1024, written=4096, leaves=Leaves(elements=8, alone=1024))
 """An entry of its own costs next to nothing here, so that only what is short stands in the envelope."""
 
 

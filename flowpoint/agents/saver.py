@@ -246,6 +246,7 @@ class CoreSaver(BaseCheckpointSaver[Any]):
         Returns:
             How many checkpoints went.
         """
+        retention.check_expiry(keep_last, ttl)
         threads = self.core.reader.threads() if thread_ids is None else list(map(str, thread_ids))
         return sum(retention.expire(self.core, thread, keep_last=keep_last, ttl=ttl) for thread in threads)
 

@@ -14,6 +14,7 @@ Not here: how a value becomes bytes (`serde`), when entries go (`retention`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final, Protocol
 from zlib import crc32
@@ -30,13 +31,21 @@ BLOB: Final = 1
 LIST: Final = 2
 
 _KEY_BYTES: Final = 16
-_LEAF_MASK: Final = 7  # a leaf ends after one element in eight, on average
-_LEAF_COUNT_MAX: Final = 32
-_ALONE_BYTES: Final = 1024  # an element of this size ends its leaf: rewriting it with its neighbours would cost more
+_LEAF_COUNTS: Final = 4  # a leaf has at most so many times the average of elements
 _NODE_MASK: Final = 31
 _NODE_COUNT_MAX: Final = 128
 _ROOT_COUNT_MAX: Final = 64
 _DEPTH_MAX: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Leaves:
+    """How long lists are cut. Never to change for a store: what was cut otherwise shares nothing."""
+
+    elements: int
+    """How many elements a leaf has on average; a power of two."""
+    alone: int
+    """An element of so many bytes ends its leaf: rewriting it with its neighbours would cost more."""
 
 
 class ValueSerde(Protocol):
@@ -66,14 +75,15 @@ class Naming(Protocol):
 class Values:
     """Saves and loads values of all threads of one store."""
 
-    def __init__(self, kv: Kv, serde: ValueSerde, sealer: Naming | None) -> None:
+    def __init__(self, kv: Kv, serde: ValueSerde, sealer: Naming | None, leaves: Leaves) -> None:
+        self._leaves = leaves
         self._kv = kv
         self._serde = serde
         self._sealer = sealer
 
     def with_types(self, types: Iterable[Any]) -> Values:
         """The same store, read and written by one who knows these classes too."""
-        return Values(self._kv, self._serde.with_types(types), self._sealer)
+        return Values(self._kv, self._serde.with_types(types), self._sealer, self._leaves)
 
     # ------------------------------------------------------------------ saving
 
@@ -96,7 +106,7 @@ class Values:
         ]
 
     def _save_list(self, thread: str, elements: list[bytes], out: dict[bytes, bytes]) -> Ref:
-        keys = [self._named(thread, msgpack.packb(leaf), out) for leaf in _leaves(elements)]
+        keys = [self._named(thread, msgpack.packb(leaf), out) for leaf in _cut(elements, self._leaves)]
         depth = 0
         while len(keys) > _ROOT_COUNT_MAX and depth < _DEPTH_MAX:
             keys = [self._named(thread, b"".join(node), out) for node in _nodes(keys)]
@@ -191,11 +201,12 @@ def _place(thread: str, key: bytes) -> bytes:
     return b"\x00".join((b"blob", thread.encode("utf-8", "surrogatepass"), key))
 
 
-def _leaves(elements: list[bytes]) -> Iterator[list[bytes]]:
+def _cut(elements: list[bytes], rule: Leaves) -> Iterator[list[bytes]]:
+    mask, alone, count_max = rule.elements - 1, rule.alone, rule.elements * _LEAF_COUNTS
     leaf: list[bytes] = []
     for element in elements:
         leaf.append(element)
-        if crc32(element) & _LEAF_MASK == 0 or len(element) >= _ALONE_BYTES or len(leaf) >= _LEAF_COUNT_MAX:
+        if crc32(element) & mask == 0 or len(element) >= alone or len(leaf) >= count_max:
             yield leaf
             leaf = []
     if leaf:
