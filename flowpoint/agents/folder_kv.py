@@ -64,7 +64,11 @@ class Files:
 
     def exists(self, path: str) -> bool:
         """Whether there is such a name."""
-        return os.path.exists(path)
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def list(self, path: str) -> list[os.DirEntry[str]]:
         """What is in a folder; nothing when there is none."""
@@ -141,7 +145,11 @@ class FolderKv:
 
     def has(self, key: str) -> bool:
         """See `Kv`."""
-        return self._files.exists(self._path(key))
+        path = self._path(key)
+        try:
+            return self._files.exists(path)
+        except OSError as error:
+            _refuse("look for", path, error)
 
     def scan(self, prefix: str, *, start: str = "", reverse: bool = False) -> Iterator[Entry]:
         """See `Kv`. What is removed meanwhile is left out."""
@@ -239,7 +247,7 @@ class FolderKv:
         path = self._path(key)
         folder, _, name = path.rpartition("/")
         self._make_folder(folder)
-        if self._files.exists(path):
+        if self.has(key):
             return False, folder
         temporary = f"{folder}/.{name}.{secrets.token_hex(8)}"
         try:
