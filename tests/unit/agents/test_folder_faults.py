@@ -20,6 +20,7 @@ from tests.unit.agents.test_saver import config, ids, put
 
 ROOT = "/store"
 CALLS_MAX = 2000
+SERDE = StrictSerde()
 KINDS = [
     pytest.param(dict(error=errno.EIO), id="one error"),
     pytest.param(dict(error=errno.EIO, after=True), id="one error, though it was done"),
@@ -33,7 +34,7 @@ def saver_on(files: MemoryFiles) -> CoreSaver:
     files.folders.add(ROOT)
     files.durable_folders.add(ROOT)
     kv = FolderKv(ROOT, files=files)
-    return CoreSaver(SaverCore(kv, StrictSerde(), system_world(), folder.SIZES))
+    return CoreSaver(SaverCore(kv, SERDE, system_world(), folder.SIZES))
 
 
 class Story:
