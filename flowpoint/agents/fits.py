@@ -99,7 +99,9 @@ def _is_a(value: Any, cls: type) -> bool:
 def _element_mismatch(value: Any, args: tuple[Any, ...], depth: int) -> str | None:
     if isinstance(value, Mapping) and len(args) == 2:
         pairs: Iterable[tuple[Any, Any]] = [
-            pair for key, element in islice(value.items(), _ELEMENTS_MAX) for pair in ((key, args[0]), (element, args[1]))
+            pair
+            for key, element in islice(value.items(), _ELEMENTS_MAX)
+            for pair in ((key, args[0]), (element, args[1]))
         ]
     elif isinstance(value, tuple) and args and args[-1] is not Ellipsis:
         if len(args) != len(value):

@@ -6,8 +6,9 @@
     Add("b", default=0)          a new key that is to have a value in old threads
     Convert("total", fn)         the values of a key are of another type
 
-Each acts on everything a checkpoint has of a channel: its value, its versions, the input that waits to be taken, and the
-pending writes. `graph="sub"` says that the step is for the sub-graph at that path; by default it is for the graph itself.
+Each acts on everything a checkpoint has of a channel: its value, its versions, the input that waits to be taken, and
+the pending writes. `graph="sub"` says that the step is for the sub-graph at that path; by default it is for the graph
+itself.
 
 A step that meets a checkpoint without the channel does nothing. Steps change the `Stored` they are given.
 
@@ -73,7 +74,11 @@ class RenameNode:
 
     def apply(self, stored: Stored) -> None:
         """Move what the framework keeps under the name of the node; the ids of its tasks follow in `pending.py`."""
-        for channel in {*stored.channel_versions, *stored.channels, *(write.channel for write in stored.pending_writes)}:
+        for channel in {
+            *stored.channel_versions,
+            *stored.channels,
+            *(write.channel for write in stored.pending_writes),
+        }:
             renamed = self._channel(channel)
             if renamed != channel:
                 _rename_channel(stored, channel, renamed)
@@ -192,7 +197,9 @@ class Convert:
         if isinstance(waiting, dict) and self.channel in waiting:
             stored.channels[_START] = {**waiting, self.channel: self._converted(stored, update, waiting[self.channel])}
         stored.pending_writes = [
-            write._replace(value=self._converted(stored, update, write.value)) if write.channel == self.channel else write
+            write._replace(value=self._converted(stored, update, write.value))
+            if write.channel == self.channel
+            else write
             for write in stored.pending_writes
         ]
 
@@ -216,7 +223,12 @@ Migration = Rename | RenameNode | Drop | Add | Convert
 
 
 def _rename_channel(stored: Stored, old: str, new: str) -> None:
-    for table in (stored.channels, stored.channel_versions, stored.metadata.get(_COUNTERS, {}), *_version_tables(stored)):
+    for table in (
+        stored.channels,
+        stored.channel_versions,
+        stored.metadata.get(_COUNTERS, {}),
+        *_version_tables(stored),
+    ):
         if old in table:
             table[new] = table.pop(old)
     if stored.updated_channels is not None:

@@ -84,7 +84,9 @@ def move_tasks(stored: Stored, shape: GraphShape, renamed: Mapping[str, str]) ->
     tasks = {task for task in tasks if task[0] != NULL_TASK_ID}
     if not tasks or not isinstance(step, int):
         return
-    mover = _Mover(stored, shape, renamed, TaskHash(stored.checkpoint_id, stored.checkpoint_ns, step + 1, stored.layout))
+    mover = _Mover(
+        stored, shape, renamed, TaskHash(stored.checkpoint_id, stored.checkpoint_ns, step + 1, stored.layout)
+    )
     moves = {task: mover.move(*task) for task in tasks}
     for task, (id, path) in moves.items():
         if task != (id, path):
@@ -137,7 +139,9 @@ class _Mover:
     def _moved_handler(self, id: str, path: str, old: str) -> tuple[str, str]:
         node = self._renamed.get(old, old)
         handler = self._shape.handlers.get(node)
-        failed_before = [write.task_id for write in self._stored.pending_writes if write.task_path == str(NodePath(old))]
+        failed_before = [
+            write.task_id for write in self._stored.pending_writes if write.task_path == str(NodePath(old))
+        ]
         if handler is None or node not in self._shape.triggers or not failed_before:
             return id, path
         failed = self._hashes.of_node(node, self._shape.triggers[node])
@@ -147,9 +151,7 @@ class _Mover:
         self._remember(id, path, self._old_names.get(handler, handler), before, moved, handler, hashes)
         return moved, str(HandlerPath(node))
 
-    def _remember(
-        self, id: str, path: str, old: str, before: TaskHash, moved: str, node: str, after: TaskHash
-    ) -> None:
+    def _remember(self, id: str, path: str, old: str, before: TaskHash, moved: str, node: str, after: TaskHash) -> None:
         """Keep what the ids of the interrupts of a task are made of: its namespace before and now."""
         self._namespaces[id, path] = (old, f"{before.namespace(old)}:{id}", f"{after.namespace(node)}:{moved}")
 
@@ -159,7 +161,8 @@ class _Mover:
             parsed = parse_path(parsed.caller)
         if isinstance(parsed, NodePath) and parsed.node in self._renamed:
             raise SchemaError(
-                f"{self._stored.where()}: cannot rename node {parsed.node!r}: it is pending and the call {path!r} inside of "
+                f"{self._stored.where()}: cannot rename node {parsed.node!r}: it is pending and the call {path!r} "
+                "inside of "
                 f"it has finished, which would be made again; let the thread finish this step with the old code first"
             )
 
@@ -180,6 +183,7 @@ class _Mover:
             if interrupt.id == interrupt_id(old_ns, answered):
                 return dataclasses.replace(interrupt, id=interrupt_id(new_ns, answered))
         raise SchemaError(
-            f"{self._stored.where()}: cannot follow the interrupt {interrupt.id} to the new name of node {node!r}: it is "
+            f"{self._stored.where()}: cannot follow the interrupt {interrupt.id} to the new name of node {node!r}: it "
+            "is "
             f"inside a sub-graph, whose checkpoints lie under the old name; answer it with the old code first"
         )

@@ -5,13 +5,13 @@
         2: [Drop("note"), Add("b", default=0), Convert("total", int)],
     })
 
-`migrations[v]` leads from version v to v + 1. A thread that was written without a schema counts as version 1, or as 0 if
-there are migrations for 0. What is stored does not change: a checkpoint is brought up to date each time it is read, and
-the next one is written with the new version.
+`migrations[v]` leads from version v to v + 1. A thread that was written without a schema counts as version 1, or as 0
+if there are migrations for 0. What is stored does not change: a checkpoint is brought up to date each time it is
+read, and the next one is written with the new version.
 
-`upgrade` chains the migrations, moves what pending tasks wrote to the ids the tasks have now, and then compares with the
-graph: a channel that the code does not have is carried along and named once; a value that is not of its annotated type,
-and a pending node that is gone, are errors, before any node runs.
+`upgrade` chains the migrations, moves what pending tasks wrote to the ids the tasks have now, and then compares with
+the graph: a channel that the code does not have is carried along and named once; a value that is not of its annotated
+type, and a pending node that is gone, are errors, before any node runs.
 
 Invariants: never drops a value without a `Drop`; never changes what it was given; an error names thread, checkpoint and
 what to do.
@@ -43,7 +43,9 @@ _NAMED_MAX: Final = 10_000
 class Schema:
     """What the code expects of stored threads. Give it to a saver as `schema=`; one may serve many."""
 
-    def __init__(self, shapes: Mapping[str, GraphShape], version: int, migrations: Mapping[int, Sequence[Migration]]):
+    def __init__(
+        self, shapes: Mapping[str, GraphShape], version: int, migrations: Mapping[int, Sequence[Migration]]
+    ) -> None:
         self.version = version
         self._shapes = shapes
         self._migrations = {at: tuple(steps) for at, steps in migrations.items()}
@@ -87,7 +89,8 @@ class Schema:
         """
         if stored.version > self.version:
             raise SchemaError(
-                f"{stored.where()}: cannot read it: it was written by version {stored.version} of the schema, and this code "
+                f"{stored.where()}: cannot read it: it was written by version {stored.version} of the schema, and "
+                "this code "
                 f"has version {self.version}; deploy the newer code again"
             )
         upgraded = stored
@@ -162,7 +165,8 @@ class Schema:
             move_tasks(upgraded, shape, renamed)
         elif renamed and stored.pending_writes:
             raise SchemaError(
-                f"{stored.where()}: cannot rename nodes of the sub-graph {stored.graph!r} while tasks of it are pending: its "
+                f"{stored.where()}: cannot rename nodes of the sub-graph {stored.graph!r} while tasks of it are "
+                "pending: its "
                 f"graph is not known; add the compiled sub-graph itself as a node"
             )
         upgraded.note(f"brought from version {stored.version} of the schema to {self.version}")
@@ -174,7 +178,8 @@ class Schema:
             unread = _stored_object(value)
             if unread is not None:
                 raise SchemaError(
-                    f"{stored.where()}: channel {channel!r} holds a stored {unread.type_name} that the code cannot read, and no "
+                    f"{stored.where()}: channel {channel!r} holds a stored {unread.type_name} that the code cannot "
+                    "read, and no "
                     f"migration converts it: {unread.reason}"
                 )
 
@@ -184,7 +189,8 @@ class Schema:
             path = f"{stored.graph}|{new}" if stored.graph else new
             if new in pending and path in self._shapes:
                 raise SchemaError(
-                    f"{stored.where()}: cannot rename node {old!r}: it is a sub-graph and pending, and its checkpoints lie "
+                    f"{stored.where()}: cannot rename node {old!r}: it is a sub-graph and pending, and its "
+                    "checkpoints lie "
                     f"under the old name; let the thread finish this step with the old code first"
                 )
 
@@ -208,7 +214,8 @@ class Schema:
                     self._named.clear()
                 self._named.add((stored.thread, name))
                 stored.note(
-                    f"channel {name!r} is not in the code; it is carried along as it is (a migration may Rename or Drop it)"
+                    f"channel {name!r} is not in the code; it is carried along as it is (a migration may Rename or "
+                    "Drop it)"
                 )
         stored.versions_seen[INTERRUPT] = seen
 
@@ -248,7 +255,8 @@ def _missing_nodes(stored: Stored, shape: GraphShape) -> list[str]:
         if node not in shape.nodes:
             missing.setdefault(node, reason)
     return [
-        f"node {node!r} is pending ({reason}) and the code does not have it; put it back, or add a RenameNode({node!r}, ...)"
+        f"node {node!r} is pending ({reason}) and the code does not have it; put it back, or add a "
+        f"RenameNode({node!r}, ...)"
         for node, reason in missing.items()
     ]
 

@@ -1,8 +1,8 @@
 """The ids and paths that LangGraph gives to tasks and interrupts, for what is pending when a node is renamed.
 
-A pending write lies under the id of its task, and the id is a hash of the checkpoint, the step, the name of the node and
-the channels that trigger it. Under a new name the task has another id: what it wrote has to move there, or a task that
-has finished runs again, and an interrupt is not found.
+A pending write lies under the id of its task, and the id is a hash of the checkpoint, the step, the name of the node
+and the channels that trigger it. Under a new name the task has another id: what it wrote has to move there, or a task
+that has finished runs again, and an interrupt is not found.
 
 These are private to the framework. `tests/unit/agents/test_tasks.py` compares each with what the framework does.
 

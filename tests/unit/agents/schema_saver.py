@@ -55,7 +55,11 @@ class SchemaSaver(BaseCheckpointSaver[str]):
         if parent in rows:
             before = rows[parent]
             for name, version in checkpoint["channel_versions"].items():
-                if name not in values and before.checkpoint["channel_versions"].get(name) == version and name in before.values:
+                if (
+                    name not in values
+                    and before.checkpoint["channel_versions"].get(name) == version
+                    and name in before.values
+                ):
                     values[name] = before.values[name]
         rows[checkpoint["id"]] = Row(self.schema.version if self.schema else 0, parent, checkpoint, values, metadata)
         return {"configurable": {"thread_id": thread, "checkpoint_ns": ns, "checkpoint_id": checkpoint["id"]}}
@@ -122,7 +126,9 @@ class SchemaSaver(BaseCheckpointSaver[str]):
             return None
         return self._tuple(thread, ns, place.get("checkpoint_id") or list(rows)[-1], for_run=True)
 
-    def list(self, config: Any, *, filter: Any = None, before: Any = None, limit: Any = None) -> Iterator[CheckpointTuple]:
+    def list(
+        self, config: Any, *, filter: Any = None, before: Any = None, limit: Any = None
+    ) -> Iterator[CheckpointTuple]:
         place = config["configurable"]
         thread, ns = place["thread_id"], place.get("checkpoint_ns", "")
         for id in reversed(self.disk.rows.get((thread, ns), {})):

@@ -22,7 +22,9 @@ from flowpoint.errors import BadRecordError, SealError
 from tests.unit.agents.test_serde import PLAIN, State, np
 
 SERDE = StrictSerde([State])
-VALID = [SERDE.encode([value, {"k": value}], thread="t", channel="c") for value in (*PLAIN, np.arange(3), np.float32(1))]
+VALID = [
+    SERDE.encode([value, {"k": value}], thread="t", channel="c") for value in (*PLAIN, np.arange(3), np.float32(1))
+]
 CODES = [*range(20), *range(64, 72), 127]
 
 
@@ -39,7 +41,7 @@ def read(data: bytes) -> None:
         try:
             decode(data, thread="t", channel="c")
         except (BadRecordError, SealError) as error:
-            assert "thread 't'" in str(error)
+            assert "thread 't'" in str(error)  # noqa: PT017
 
 
 def mutated(data: bytes, draw: random.Random) -> bytes:
@@ -73,7 +75,12 @@ def test_mutated_valid_bytes_are_read_or_refused(seed: int) -> None:
 
 
 plain = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=8) | st.binary(max_size=8),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text(max_size=8)
+    | st.binary(max_size=8),
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(st.text(max_size=3) | st.integers(0, 9), inner, max_size=3)
@@ -96,7 +103,9 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     read(data)
 
 
-@pytest.mark.parametrize("name", ["os:system", "builtins:eval", "antigravity:Fly", "subprocess:Popen", ":", "a:b:c", 7, None])
+@pytest.mark.parametrize(
+    "name", ["os:system", "builtins:eval", "antigravity:Fly", "subprocess:Popen", ":", "a:b:c", 7, None]
+)
 def test_a_name_in_the_bytes_calls_and_imports_nothing(name: Any) -> None:
     for code in (11, 12):
         data = msgpack.packb(msgpack.ExtType(code, msgpack.packb([name, ["x"], ["echo hacked"]])))

@@ -121,7 +121,9 @@ def test_a_changed_type_is_an_error_before_any_node_runs() -> None:
     deploy(disk, graph_of({"x": str}, ("n", nothing))).invoke({"x": "v"}, T)
     changed = {"x": Annotated[int, operator.add]}
     app = deploy(disk, graph_of(changed, ("n", ran.append)))
-    with pytest.raises(SchemaError, match=r"thread 't', checkpoint .*channel 'x' .*is a str \('v'\), not int.*Convert\('x'"):
+    with pytest.raises(
+        SchemaError, match=r"thread 't', checkpoint .*channel 'x' .*is a str \('v'\), not int.*Convert\('x'"
+    ):
         app.invoke({"x": 1}, T)
     assert not ran
     fixed = deploy(disk, graph_of(changed, ("n", nothing)), 2, {1: [Convert("x", len)]})
@@ -214,14 +216,18 @@ def test_a_rename_onto_a_channel_that_has_a_value_is_refused() -> None:
     app = deploy(disk, graph_of({"a2": str}, ("n", nothing)), 2, {1: [Rename("a", "a2")]})
     with pytest.raises(SchemaError, match="cannot rename channel 'a' to 'a2': both have a value"):
         values(app)
-    assert values(deploy(disk, graph_of({"a2": str}, ("n", nothing)), 2, {1: [Drop("a2"), Rename("a", "a2")]})) == {"a2": "1"}
+    assert values(deploy(disk, graph_of({"a2": str}, ("n", nothing)), 2, {1: [Drop("a2"), Rename("a", "a2")]})) == {
+        "a2": "1"
+    }
 
 
 def test_a_failing_conversion_names_thread_checkpoint_channel_and_value() -> None:
     disk = Disk()
     deploy(disk, graph_of({"x": str}, ("n", nothing))).invoke({"x": "no number"}, T)
     app = deploy(disk, graph_of({"x": int}, ("n", nothing)), 2, {1: [Convert("x", int)]})
-    with pytest.raises(SchemaError, match=r"thread 't', checkpoint .*cannot convert channel 'x'.*ValueError.*'no number'"):
+    with pytest.raises(
+        SchemaError, match=r"thread 't', checkpoint .*cannot convert channel 'x'.*ValueError.*'no number'"
+    ):
         values(app)
 
 
@@ -232,7 +238,9 @@ def test_a_thread_of_a_newer_version_is_refused() -> None:
     disk = Disk()
     builder = graph_of({"a": str}, ("n", nothing))
     deploy(disk, builder, 3).invoke({"a": "v"}, T)
-    with pytest.raises(SchemaError, match=r"written by version 3 of the schema, and this code has version 2; deploy the newer"):
+    with pytest.raises(
+        SchemaError, match=r"written by version 3 of the schema, and this code has version 2; deploy the newer"
+    ):
         deploy(disk, builder, 2).invoke({"a": "w"}, T)
 
 
@@ -259,13 +267,19 @@ def test_a_thread_that_was_written_without_a_schema_counts_as_the_first_version(
         (2, {1: [Convert("typo", int)]}, "no channel 'typo'"),
     ],
 )
-def test_migrations_that_lead_nowhere_are_refused_when_the_schema_is_made(version: int, steps: Any, message: str) -> None:
+def test_migrations_that_lead_nowhere_are_refused_when_the_schema_is_made(
+    version: int, steps: Any, message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         Schema.of(graph_of({"a": str}, ("n", nothing)), version=version, migrations=steps)
 
 
 def test_a_name_that_a_later_migration_leads_on_from_need_not_be_in_the_graph() -> None:
-    steps = {1: [Rename("x", "y"), Add("z", 1)], 2: [Rename("y", "a"), Drop("z"), RenameNode("m", "k")], 3: [RenameNode("k", "n")]}
+    steps = {
+        1: [Rename("x", "y"), Add("z", 1)],
+        2: [Rename("y", "a"), Drop("z"), RenameNode("m", "k")],
+        3: [RenameNode("k", "n")],
+    }
     Schema.of(graph_of({"a": str}, ("n", nothing)), version=4, migrations=steps)
 
 
@@ -350,7 +364,12 @@ def test_an_edge_that_was_added_does_not_make_a_finished_sibling_run_again() -> 
 def test_arrivals_at_a_join_are_remembered_under_the_new_name() -> None:
     def build(name: str, wait: Any) -> StateGraph:
         fields = {"l": Annotated[list, operator.add]}
-        nodes = [(name, lambda s: {"l": ["quick"]}), ("slow", nothing), ("slower", wait), ("end", lambda s: {"l": ["end"]})]
+        nodes = [
+            (name, lambda s: {"l": ["quick"]}),
+            ("slow", nothing),
+            ("slower", wait),
+            ("end", lambda s: {"l": ["end"]}),
+        ]
         edges = [(START, name), (START, "slow"), ("slow", "slower"), ([name, "slower"], "end")]
         return graph_of(fields, *nodes, edges=edges)
 
@@ -411,7 +430,9 @@ def test_pending_writes_are_renamed_and_converted_with_their_channels() -> None:
     app = deploy(disk, build("sum", int, ran, 5), 2, {1: [Rename("total", "sum"), Convert("sum", int)]})
     assert app.invoke(Command(resume="y"), T) == {"sum": 6, "answer": "y"}
     assert ran == ["x"]
-    dropped = deploy(disk, graph_of({"answer": str}, ("done", nothing)), 3, {1: [Rename("total", "sum")], 2: [Drop("sum")]})
+    dropped = deploy(
+        disk, graph_of({"answer": str}, ("done", nothing)), 3, {1: [Rename("total", "sum")], 2: [Drop("sum")]}
+    )
     assert values(dropped) == {"answer": "y"}
 
 
@@ -451,7 +472,9 @@ def test_the_state_of_a_sub_graph_is_migrated_with_its_own_steps() -> None:
     disk = Disk()
     first = with_sub_graph("a", lambda s: {"x": interrupt("?") + s.get("a", "")})
     deploy(disk, first).invoke({"x": "v"}, T)
-    steps = {1: [Rename("a", "a2", graph="sub"), RenameNode("inner", "within", graph="sub"), Add("a2", "!", graph="sub")]}
+    steps = {
+        1: [Rename("a", "a2", graph="sub"), RenameNode("inner", "within", graph="sub"), Add("a2", "!", graph="sub")]
+    }
     app = deploy(disk, with_sub_graph("a2", lambda s: {"x": interrupt("?") + s["a2"]}, inner_name="within"), 2, steps)
     assert app.get_state(T, subgraphs=True).tasks[0].state.next == ("within",)
     assert app.invoke(Command(resume="yes"), T) == {"x": "yes!"}
@@ -468,7 +491,7 @@ def test_renaming_a_sub_graph_that_is_pending_is_refused_instead_of_starting_it_
 def test_an_interrupt_inside_a_graph_that_a_renamed_node_calls_is_refused() -> None:
     def build(name: str) -> StateGraph:
         below = graph_of({"x": str}, ("inner", lambda s: {"x": interrupt("?")})).compile()
-        return graph_of({"x": str}, (name, lambda s: below.invoke(s)))
+        return graph_of({"x": str}, (name, lambda s: below.invoke(s)))  # noqa: PLW0108  a bound method has other parameters
 
     disk = Disk()
     deploy(disk, build("call")).invoke({"x": "v"}, T)
@@ -501,5 +524,3 @@ def test_check_channels_compares_values_with_annotations() -> None:
     schema.check_channels({"x": 1, "unknown": "y"})
     with pytest.raises(SchemaError, match="channel 'x'"):
         schema.check_channels({"x": "1"})
-
-
