@@ -24,7 +24,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from itertools import chain
-from typing import Any, Final
+from typing import Any
 
 from langgraph.checkpoint.serde.types import INTERRUPT, _DeltaSnapshot
 
@@ -32,12 +32,10 @@ from flowpoint.agents.fits import checker
 from flowpoint.agents.graph_shape import GraphShape, is_internal, shapes_of
 from flowpoint.agents.migrations import Add, Convert, Drop, Migration, Rename, RenameNode
 from flowpoint.agents.pending import move_tasks, pending_nodes
-from flowpoint.agents.stored import Stored, StoredObject
+from flowpoint.agents.stored import Stored, StoredObject, graph_path
 from flowpoint.errors import ConfigError, FlowPointError, SchemaError
 
 __all__ = ["CheckReport", "Schema"]
-
-_NAMED_MAX: Final = 10_000
 
 
 class Schema:
@@ -53,7 +51,6 @@ class Schema:
             path: {name: checker(annotation, is_lax=shape.is_lax) for name, annotation in shape.types.items()}
             for path, shape in shapes.items()
         }
-        self._named: set[tuple[str, str]] = set()
 
     @classmethod
     def of(cls, builder: Any, *, version: int, migrations: Mapping[int, Sequence[Migration]] | None = None) -> Schema:
@@ -112,6 +109,15 @@ class Schema:
                 upgraded.note(problem)
         return upgraded
 
+    def is_current(self, version: int, checkpoint_ns: str, channel: str) -> bool:
+        """Whether the code can read a stored value as it is (`decode`), or a stand-in may have to do (`decode_old`).
+
+        A stand-in does for what a migration is going to convert, and for a channel that the code no longer has: its
+        class may have gone with it, and it is only carried along.
+        """
+        shape = self._shapes.get(graph_path(checkpoint_ns))
+        return version == self.version and not (shape is not None and _is_orphan(channel, shape))
+
     def check_channels(self, values: Mapping[str, Any]) -> None:
         """Compare the values of the graph's channels with their annotations.
 
@@ -132,7 +138,7 @@ class Schema:
                 report.refused.append(str(error))
                 continue
             report.migrated += stored.version != self.version
-            report.notes.extend(upgraded.notes[len(stored.notes) :])
+            report.notes.extend(f"{stored.where()}: {note}" for note in upgraded.notes)
         return report
 
     # ------------------------------------------------------------------ migrations
@@ -173,8 +179,11 @@ class Schema:
         return upgraded
 
     def _refuse_unread(self, stored: Stored) -> None:
+        shape = self._shapes.get(stored.graph)
         writes = ((write.channel, write.value) for write in stored.pending_writes)
         for channel, value in chain(stored.channels.items(), writes):
+            if shape is not None and _is_orphan(channel, shape):
+                continue
             unread = _stored_object(value)
             if unread is not None:
                 raise SchemaError(
@@ -197,10 +206,8 @@ class Schema:
     # ------------------------------------------------------------------ comparing
 
     def _carry_orphans(self, stored: Stored, shape: GraphShape) -> None:
-        orphans = [
-            name for name in stored.channel_versions.keys() | stored.channels.keys()
-            if name not in shape.channels and not is_internal(name)
-        ]  # fmt: skip
+        names = stored.channel_versions.keys() | stored.channels.keys()
+        orphans = [name for name in names if _is_orphan(name, shape)]
         if not orphans:
             return
         seen = dict(stored.versions_seen.get(INTERRUPT, {}))
@@ -209,14 +216,9 @@ class Schema:
             # only ever marks those it knows: without this a run with `interrupt_before` would stop here for ever.
             if name in stored.channel_versions:
                 seen[name] = stored.channel_versions[name]
-            if (stored.thread, name) not in self._named:
-                if len(self._named) >= _NAMED_MAX:
-                    self._named.clear()
-                self._named.add((stored.thread, name))
-                stored.note(
-                    f"channel {name!r} is not in the code; it is carried along as it is (a migration may Rename or "
-                    "Drop it)"
-                )
+            stored.note(
+                f"channel {name!r} is not in the code; it is carried along as it is (a migration may Rename or Drop it)"
+            )
         stored.versions_seen[INTERRUPT] = seen
 
     def _misfits(self, values: Mapping[str, Any], graph: str) -> list[str]:
@@ -247,6 +249,10 @@ class CheckReport:
     migrated: int = 0
     refused: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
+
+
+def _is_orphan(channel: str, shape: GraphShape) -> bool:
+    return channel not in shape.channels and not is_internal(channel)
 
 
 def _missing_nodes(stored: Stored, shape: GraphShape) -> list[str]:

@@ -75,8 +75,11 @@ class SchemaSaver(BaseCheckpointSaver[str]):
 
     def stored(self, thread: str, ns: str, id: str) -> Stored:
         row = self.disk.rows[thread, ns][id]
-        is_old = self.schema is not None and row.version != self.schema.version
-        decode = self.values.decode_old if is_old else self.values.decode
+
+        def decode(data: bytes, *, thread: str, channel: str) -> Any:
+            is_current = self.schema is None or self.schema.is_current(row.version, ns, channel)
+            return (self.values.decode if is_current else self.values.decode_old)(data, thread=thread, channel=channel)
+
         writes = [
             PendingWrite(task_id, path, channel, decode(data, thread=thread, channel=channel))
             for (task_id, index), (path, channel, data) in sorted(
@@ -102,7 +105,7 @@ class SchemaSaver(BaseCheckpointSaver[str]):
         row, stored = self.disk.rows[thread, ns][id], self.stored(thread, ns, id)
         if self.schema is not None:
             stored = self.schema.upgrade(stored, for_run=for_run)
-            self.log.extend(stored.notes)
+            self.log.extend(line for note in stored.notes if (line := f"{thread}: {note}") not in self.log)
         place = {"thread_id": thread, "checkpoint_ns": ns}
         return CheckpointTuple(
             {"configurable": {**place, "checkpoint_id": id}},
