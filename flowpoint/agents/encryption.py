@@ -96,7 +96,8 @@ class AesGcmSealer:
         cipher = self._ciphers.get(id)
         if cipher is None:
             raise SealError(
-                f"cannot open a value at {place!r}: it was encrypted with the key {id!r}, which is not among `keys`; add it"
+                f"cannot open a value at {place!r}: it was encrypted with the key {id!r}, which is not among `keys`; "
+                "add it"
             )
         from cryptography.exceptions import InvalidTag
 

@@ -7,9 +7,8 @@ A class is found by its name among the declared ones only: `types=` of the saver
 that name another class are refused, by `decode` with an error that names thread and channel; `decode_old`, for what an
 older version of the code stored, puts a `StoredObject` in its place, which a migration may convert.
 
-Invariants: nothing is imported or called because some bytes name it; what `encode` accepts, `decode` gives back; safe to
-use from many threads.
-Not here: encryption (`encryption.py`), where bytes are kept (the savers).
+Invariants: nothing is imported or called because some bytes name it; what `encode` accepts, `decode` gives back; safe
+to use from many threads. Not here: encryption (`encryption.py`), where bytes are kept (the savers).
 """
 
 from __future__ import annotations
@@ -88,7 +87,8 @@ class StrictSerde:
             return self._codec(lenient=False).encode(value)
         except UnknownTypeError as error:
             raise UnknownTypeError(
-                f"cannot save channel {channel!r} of thread {thread!r}: its value holds an instance of {error.type_name}, "
+                f"cannot save channel {channel!r} of thread {thread!r}: its value holds an instance of "
+                f"{error.type_name}, "
                 f"which is not declared; use the class in an annotation of the graph's state, or list it in `types` of "
                 f"the saver",
                 error.type_name,
@@ -124,8 +124,10 @@ class StrictSerde:
             return self._codec(lenient=lenient).decode(data)
         except UnknownTypeError as error:
             raise UnknownTypeError(
-                f"cannot read channel {channel!r} of thread {thread!r}: its value holds an instance of {error.type_name}, "
-                f"which is not declared; declare the class again (in an annotation of the graph's state or in `types` of "
+                f"cannot read channel {channel!r} of thread {thread!r}: its value holds an instance of "
+                f"{error.type_name}, "
+                "which is not declared; declare the class again (in an annotation of the graph's state or in `types` "
+                "of "
                 f"the saver), or convert the channel in a migration; what is stored stays as it is",
                 error.type_name,
             ) from None
@@ -159,6 +161,7 @@ def framework_types() -> list[Any]:
 
 
 _PATHS: Final[dict[str, type]] = {"here": type(Path()), "posix": PurePosixPath, "windows": PureWindowsPath}
+_PATH_NAMES: Final = {cls: name for name, cls in _PATHS.items()}
 _ADDRESSES: Final[dict[str, type]] = {
     cls.__name__: cls
     for cls in (
@@ -178,8 +181,8 @@ class AgentCodec(Codec):
     def __init__(self, registry: TypeRegistry, *, lenient: bool) -> None:
         super().__init__(registry)
         self._lenient = lenient
-        for name, cls in _PATHS.items():
-            self._extenders[cls] = self._extender(self._PATH, lambda v, name=name: [name, str(v)])
+        for cls in _PATHS.values():
+            self._extenders[cls] = self._extender(self._PATH, lambda v: [_PATH_NAMES[type(v)], str(v)])
         for cls in _ADDRESSES.values():
             self._extenders[cls] = self._extender(self._ADDRESS, lambda v: [type(v).__name__, str(v)])
         self._extenders[re.Pattern] = self._extender(self._PATTERN, lambda v: [v.pattern, v.flags])

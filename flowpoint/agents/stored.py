@@ -28,9 +28,10 @@ class Stored:
 
     version: of the schema it was written with; 0 when there was none.
     checkpoint_ns: "" for the graph itself, `node:task id` for a sub-graph.
-    channels: the values by channel; `decode_old` made them when `version` is not that of the schema.
+    channels: the values by channel; `Schema.is_current` says which of them `decode` makes and which `decode_old`.
     layout: the number that LangGraph itself gives the layout of its checkpoints (`checkpoint["v"]`).
-    notes: lines for the log, added by `Schema.upgrade`; each names thread and checkpoint.
+    notes: lines for the log, added by `Schema.upgrade`; the saver puts thread and checkpoint before each, and logs a
+        line once for each thread.
 
     A saver that later puts a child of an upgraded checkpoint has to write every value it is handed, and may not reuse
     what is stored for the parent: the version of a channel does not change when its value is migrated.
@@ -65,8 +66,9 @@ class Stored:
         return f"thread {self.thread!r}, checkpoint {self.checkpoint_id}{place}"
 
     def note(self, text: str) -> None:
-        """Add a line for the log."""
-        self.notes.append(f"{self.where()}: {text}")
+        """Add a line for the log, unless it is there."""
+        if text not in self.notes:
+            self.notes.append(text)
 
 
 def graph_path(checkpoint_ns: str) -> str:

@@ -100,7 +100,7 @@ def _hint(cls: type, name: str, annotation: Any) -> list[Any]:
 
 
 def with_named_classes(types: Iterable[Any]) -> list[Any]:
-    """Replace (module, name) by the class of that name, if the program has imported the module; leave out the others."""
+    """Replace (module, name) by the class of that name if its module is imported; leave the others out."""
     found: list[Any] = []
     for tp in types:
         if not isinstance(tp, tuple):

@@ -40,13 +40,14 @@ def take_factory(value: defaultdict[Any, Any], name_of: Callable[[type], str]) -
         return None
     if not isinstance(factory, type):
         raise BadRecordError(
-            f"cannot serialise a value of type defaultdict: its default factory {factory!r} is not a class; use a class "
+            f"cannot serialise a value of type defaultdict: its default factory {factory!r} is not a class; use a "
+            "class "
             f"such as list, or turn it into a dict"
         )
     return factory.__name__ if _FACTORIES.get(factory.__name__) is factory else [name_of(factory)]
 
 
-def make_defaultdict(factory: Any, items: Any, resolve: Callable[[str], type]) -> defaultdict[Any, Any]:
+def make_defaultdict(resolve: Callable[[str], type], factory: Any, items: Any) -> defaultdict[Any, Any]:
     """The reverse of taking a defaultdict apart."""
     if factory is None:
         return defaultdict(None, _checked(items, dict))

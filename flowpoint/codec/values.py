@@ -127,9 +127,7 @@ class Codec:
             Decimal: lambda v: msgpack.ExtType(_Code.DECIMAL, str(v).encode()),
             UUID: lambda v: msgpack.ExtType(_Code.UUID, v.bytes),
             deque: lambda v: self._nested(_Code.DEQUE, [v.maxlen, list(v)]),
-            defaultdict: lambda v: self._nested(
-                _Code.DEFAULTDICT, [take_factory(v, self.registry.name_of), dict(v)]
-            ),
+            defaultdict: lambda v: self._nested(_Code.DEFAULTDICT, [take_factory(v, self.registry.name_of), dict(v)]),
             Counter: lambda v: self._nested(_Code.COUNTER, dict(v)),
             OrderedDict: lambda v: self._nested(_Code.ORDERED_DICT, dict(v)),
         }
@@ -148,7 +146,7 @@ class Codec:
             _Code.OBJECT: lambda data: self._make_object(*self._unpack(data)),
             _Code.ARRAY: lambda data: make_array(*self._unpack(data)),
             _Code.DEQUE: lambda data: make_deque(*self._unpack(data)),
-            _Code.DEFAULTDICT: lambda data: make_defaultdict(*self._unpack(data), self.registry.resolve),
+            _Code.DEFAULTDICT: lambda data: make_defaultdict(self.registry.resolve, *self._unpack(data)),
             _Code.COUNTER: lambda data: make_counter(self._unpack(data)),
             _Code.ORDERED_DICT: lambda data: make_ordered(self._unpack(data)),
         }

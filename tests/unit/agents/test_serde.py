@@ -78,7 +78,7 @@ class Pieces(TypedDict):
 
 class State(TypedDict):
     color: Color
-    levels: dict[Level, "list[Kind] | None"]
+    levels: dict[Level, list[Kind] | None]
     pieces: Annotated[list[Pieces], operator.add]
     pair: Pair
     order: Order
@@ -103,7 +103,8 @@ PLAIN = [
     Decimal("1.10"), UUID(int=5), Color.RED, Level.LOW, Kind.A, Pair([1], 2), Order(id=1), Box[int](content=3),
     Path("a/b"), PurePosixPath("/x"), PureWindowsPath("c:/x"), re.compile("a+", re.IGNORECASE), re.compile(b"x"),
     ipaddress.ip_address("127.0.0.1"), ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_interface("::1/64"),
-    ZoneInfo("Europe/Rome"), timezone(timedelta(hours=2), "here"), UTC, pydantic.SecretStr("x"), pydantic.SecretBytes(b"x"),
+    ZoneInfo("Europe/Rome"), timezone(timedelta(hours=2), "here"), UTC, pydantic.SecretStr("x"),
+    pydantic.SecretBytes(b"x"),
     Send("node", {"x": (1,)}), Send("node", 1, timeout=TimeoutPolicy(run_timeout=3)), Interrupt({"ask": 1}, "id"),
     Command(goto=("a",), update={"x": {1}}), Overwrite([1]), _DeltaSnapshot([1]), Document("text", metadata={"k": 1}),
     [HumanMessage("hi", id="1"), AIMessage("yo", tool_calls=[{"name": "t", "args": {"a": 1}, "id": "2"}])],
@@ -154,7 +155,9 @@ class DataFrame:
     """As pandas has it: a class that is none of the kinds that can be saved."""
 
 
-@pytest.mark.parametrize("value", [DataFrame(), 1j, object(), lambda: 1, bytearray(b"x"), Part.__new__(Part)], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "value", [DataFrame(), 1j, object(), lambda: 1, bytearray(b"x"), Part.__new__(Part)], ids=lambda v: type(v).__name__
+)
 def test_what_cannot_be_saved_is_refused_by_channel_thread_and_type(value: Any) -> None:
     for hidden in (value, [value], {"k": (value,)}, Send("n", [value]), deque([value])):
         with pytest.raises(BadRecordError, match=r"cannot save channel 'notes' of thread 'th'.*") as caught:
