@@ -106,8 +106,7 @@ class SaverCore:
         self._recent: dict[tuple[Place, str], tuple[Mapping[str, Any], dict[str, Ref]]] = {}
 
     def _reader(self, schema: Upgrade | None) -> Reader:
-        version = None if schema is None else schema.version
-        return Reader(self.kv, self.index, self.envelopes, self.values, version)
+        return Reader(self.kv, self.index, self.envelopes, self.values, schema)
 
     def with_types(self, types: Iterable[Any]) -> SaverCore:
         """The same store, for one who knows these classes too. Counts and log are shared."""
@@ -116,15 +115,19 @@ class SaverCore:
         twin.reader = twin._reader(self._schema)
         return twin
 
+    @property
+    def _version(self) -> int:
+        return 0 if self._schema is None else self._schema.version
+
     def _header(self, data: bytes, thread: str, number: int) -> Header:
         return self.envelopes.read_commit(data, thread, number)[0]
 
     # ------------------------------------------------------------------ reading
 
-    def get(self, place: Place, id: str | None) -> Saved | None:
+    def get(self, place: Place, id: str | None, *, for_run: bool = True) -> Saved | None:
         """A checkpoint as the code of today expects it: by id, or the head."""
         saved = self.reader.get(place, id)
-        return None if saved is None else self.upgraded(saved)
+        return None if saved is None else self.upgraded(saved, for_run=for_run)
 
     def token(self, saved: Saved, *, explicit: bool) -> str:
         """How a run that starts from this checkpoint has read it."""
@@ -132,15 +135,15 @@ class SaverCore:
         how = _HEAD if head is None or head.id == saved.id else _EXPLICIT
         return token(how == _EXPLICIT, saved.place.ns, saved.id)
 
-    def upgraded(self, saved: Saved) -> Saved:
-        """Migrate a checkpoint to the schema of the code.
+    def upgraded(self, saved: Saved, *, for_run: bool = False) -> Saved:
+        """Migrate a checkpoint to the schema of the code; `for_run` also checks that it can go on from here.
 
         Raises:
             SchemaError: it cannot be.
         """
-        return saved if self._schema is None else self._migrated(saved, self._schema)
+        return saved if self._schema is None else self._migrated(saved, self._schema, for_run)
 
-    def _migrated(self, saved: Saved, schema: Upgrade) -> Saved:
+    def _migrated(self, saved: Saved, schema: Upgrade, for_run: bool) -> Saved:
         checkpoint = saved.checkpoint
         stored = schema.upgrade(
             Stored(
@@ -155,7 +158,8 @@ class SaverCore:
                 pending_writes=saved.writes,
                 updated_channels=checkpoint.get("updated_channels"),
                 layout=checkpoint["v"],
-            )
+            ),
+            for_run=for_run,
         )
         for note in stored.notes:
             self._note(saved, note)
@@ -166,7 +170,8 @@ class SaverCore:
             "versions_seen": stored.versions_seen,
             "updated_channels": stored.updated_channels,
         }
-        saved.metadata, saved.writes = stored.metadata, stored.pending_writes
+        saved.metadata = stored.metadata
+        saved.writes = sorted([*stored.pending_writes, *saved.new_writes], key=lambda write: write[1::-1])
         return saved
 
     def _note(self, saved: Saved, note: str) -> None:
@@ -208,8 +213,7 @@ class SaverCore:
             body = body_bytes(Body(bare, dict(metadata), channels), f"checkpoint {id_} of thread {thread!r}")
             if older is not None and older.header.parent == parent and older[1:] == (bare, dict(metadata), channels):
                 return  # Our own put, whose answer was lost.
-            version = 0 if self._schema is None else self._schema.version
-            header = Header(PUT, 0, nonce, self.world.wall_ms(), thread, place.ns, id_, parent, version=version)
+            header = Header(PUT, 0, nonce, self.world.wall_ms(), thread, place.ns, id_, parent, version=self._version)
             blobs = self.values.missing(thread, out)
             number = None if older is None else older.header.number
             self._commit(header, body, blobs, lambda: self._may_move(place, id_, parent, token), number, sync=sync)
@@ -372,7 +376,8 @@ class SaverCore:
                     continue
                 # The first of a task's writes counts; of special ones the last.
                 new = [item for item in items if item[0] < 0 or item[0] not in known]
-                entry = Writes(self.world.wall_ms(), thread, place.ns, id, task_path, task_id, number, new)
+                now = self.world.wall_ms()
+                entry = Writes(now, thread, place.ns, id, task_path, task_id, number, self._version, new)
                 if not new or self.kv.create(key, self.envelopes.writes(entry), beside=blobs, sync=sync):
                     return
         raise InternalError(f"task {task_id} of thread {thread!r} has {_TRIES_MAX} sets of writes")

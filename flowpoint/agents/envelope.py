@@ -6,7 +6,7 @@ moved to another thread, namespace, checkpoint or number. Without keys the bytes
 
     commit = [header, body]   header = [format, kind, number, nonce, at, thread, ns, id, parent, moves, version, extra]
                               body   = [checkpoint without values, metadata, {channel: ref}]
-    writes = [header, body]   header = [format, at, thread, ns, id, task path, task id, number]
+    writes = [header, body]   header = [format, at, thread, ns, id, task path, task id, number, version]
                               body   = [[index, channel, ref], ...]
 
 Invariants: decoding imports nothing and calls nothing that the bytes name; what does not fit raises DamagedStoreError.
@@ -87,6 +87,7 @@ class Writes:
     task_path: str
     task_id: str
     number: int
+    version: int
     items: list[tuple[int, str, Ref]]
 
     def moved(self, thread: str, items: list[tuple[int, str, Ref]]) -> Writes:
@@ -138,12 +139,12 @@ class Envelopes:
         Raises:
             DamagedStoreError: the bytes are damaged.
         """
-        return str(self._split(data, 8, "pending writes")[0][2])
+        return str(self._split(data, 9, "pending writes")[0][2])
 
     def writes(self, writes: Writes) -> bytes:
         """The bytes of pending writes."""
         w = writes
-        head = _pack([FORMAT, w.at_ms, w.thread, w.ns, w.id, w.task_path, w.task_id, w.number])
+        head = _pack([FORMAT, w.at_ms, w.thread, w.ns, w.id, w.task_path, w.task_id, w.number, w.version])
         return self._joined(head, _pack(w.items))
 
     def read_writes(self, data: bytes, thread: str) -> Writes:
@@ -153,7 +154,7 @@ class Envelopes:
             DamagedStoreError: the bytes are damaged, or belong to another thread.
         """
         where = f"pending writes of thread {thread!r}"
-        fields, body = self._split(data, 8, where)
+        fields, body = self._split(data, 9, where)
         items = [(index, channel, ref) for index, channel, ref in _unpack(body, where)]
         writes = Writes(*fields[1:], items)
         if writes.thread != thread:

@@ -42,8 +42,11 @@ class Upgrade(Protocol):
 
     version: int
 
-    def upgrade(self, stored: Stored) -> Stored:
+    def upgrade(self, stored: Stored, *, for_run: bool = True) -> Stored:
         """The checkpoint as the code expects it, or a SchemaError."""
+
+    def is_current(self, version: int, checkpoint_ns: str, channel: str) -> bool:
+        """Whether a stored value can be decoded strictly."""
 
 
 @dataclass(slots=True)
@@ -60,6 +63,8 @@ class Saved:
     checkpoint: dict[str, Any]
     metadata: dict[str, Any]
     writes: list[PendingWrite]
+    new_writes: list[PendingWrite]
+    """What newer code wrote for a checkpoint of older code: not to be upgraded."""
 
     @property
     def values(self) -> dict[str, Any]:
@@ -77,14 +82,24 @@ class Record(NamedTuple):
     channels: dict[str, Ref]
 
 
+class Pending(NamedTuple):
+    """A pending write as stored; its first three fields are the order in which writes are applied."""
+
+    task_path: str
+    task_id: str
+    index: int
+    channel: str
+    ref: Ref
+    version: int
+
+
 class Reader:
     """Reads from one store."""
 
     def __init__(
-        self, kv: Kv, index: Index, envelopes: Envelopes, values: Values, version: int | None = None
+        self, kv: Kv, index: Index, envelopes: Envelopes, values: Values, schema: Upgrade | None = None
     ) -> None:
-        """`version`: of the code's schema. What is of another one is decoded leniently, to be upgraded."""
-        self._version = version
+        self._schema = schema
         self.kv = kv
         self.index = index
         self.envelopes = envelopes
@@ -125,10 +140,13 @@ class Reader:
         """A commit with its values and pending writes."""
         header = record.header
         thread = header.thread
-        is_old = self._version is not None and self._version != header.version
-        load = self.values.load_old if is_old else self.values.load
-        values = {channel: load(thread, channel, ref) for channel, ref in record.channels.items()}
         place = Place(thread, header.ns)
+        values = {channel: self._load(place, header.version, channel, ref) for channel, ref in record.channels.items()}
+        old, new = [], []
+        for write in self.pending(place, header.id):
+            value = self._load(place, write.version, write.channel, write.ref)
+            known = new if self._schema is not None and write.version == self._schema.version != header.version else old
+            known.append(PendingWrite(write.task_id, write.task_path, write.channel, value))
         return Saved(
             place=place,
             number=header.number,
@@ -139,21 +157,26 @@ class Reader:
             version=header.version,
             checkpoint={**record.checkpoint, "channel_values": values},
             metadata=record.metadata,
-            writes=[
-                PendingWrite(task_id, path, channel, load(thread, channel, ref))
-                for path, task_id, _index, channel, ref in self.pending(place, header.id)
-            ],
+            writes=old,
+            new_writes=new,
         )
+
+    def _load(self, place: Place, version: int, channel: str, ref: Ref) -> Any:
+        if self._schema is None or self._schema.is_current(version, place.ns, channel):
+            return self.values.load(place.thread, channel, ref)
+        return self.values.load_old(place.thread, channel, ref)
 
     # ------------------------------------------------------------------ pending writes
 
-    def pending(self, place: Place, id: str) -> list[tuple[str, str, int, str, Ref]]:
+    def pending(self, place: Place, id: str) -> list[Pending]:
         """The pending writes of a checkpoint, in the order in which they are applied."""
-        found: dict[tuple[str, int], tuple[str, str, int, str, Ref]] = {}
+        found: dict[tuple[str, int], Pending] = {}
         for _key, writes in self.stored_writes(place, id):
             for index, channel, ref in writes.items:
                 if index < 0 or (writes.task_id, index) not in found:
-                    found[writes.task_id, index] = (writes.task_path, writes.task_id, index, channel, ref)
+                    found[writes.task_id, index] = Pending(
+                        writes.task_path, writes.task_id, index, channel, ref, writes.version
+                    )
         return sorted(found.values(), key=lambda write: write[:3])
 
     def stored_writes(self, place: Place, id: str) -> Iterator[tuple[str, Writes]]:

@@ -175,7 +175,7 @@ def _waits(core: SaverCore, record: Record) -> bool:
     """Whether somebody has been asked something that has no later checkpoint yet."""
     header = record.header
     pending = core.reader.pending(Place(header.thread, header.ns), header.id)
-    return any(channel == _INTERRUPT for _path, _task, _index, channel, _ref in pending)
+    return any(write.channel == _INTERRUPT for write in pending)
 
 
 def _with_ancestors(records: Records, wanted: Iterable[int]) -> set[int]:

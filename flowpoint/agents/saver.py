@@ -16,10 +16,10 @@ import copy
 import itertools
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -28,6 +28,7 @@ from langgraph.checkpoint.base import (
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
+    DeltaChannelHistory,
     get_serializable_checkpoint_metadata,
 )
 
@@ -129,6 +130,20 @@ class CoreSaver(BaseCheckpointSaver[Any]):
             limit=limit,
         )
         return (_tuple(saved, token(True, saved.place.ns, saved.id)) for saved in map(self.core.upgraded, found))
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """As the base class does it, over checkpoints that no run is going to continue from."""
+        return BaseCheckpointSaver.get_delta_channel_history(
+            cast(CoreSaver, _Past(self.core)), config=config, channels=channels
+        )
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """See `get_delta_channel_history`."""
+        return await self._reading(lambda: self.get_delta_channel_history(config=config, channels=channels))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """See `get_tuple`."""
@@ -272,6 +287,18 @@ class CoreSaver(BaseCheckpointSaver[Any]):
 
     async def _reading(self, fn: Callable[..., T], *args: Any) -> T:
         return await _driven(self.reads_wait, fn, *args)
+
+
+class _Past:
+    """A saver to look back with: what a run could not continue from can be looked at."""
+
+    def __init__(self, core: SaverCore) -> None:
+        self._core = core
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """See `CoreSaver`."""
+        saved = self._core.get(_place(config), _id(config), for_run=False)
+        return None if saved is None else _tuple(saved, token(True, saved.place.ns, saved.id))
 
 
 async def _driven(waits: bool, fn: Callable[..., T], *args: Any) -> T:
