@@ -99,9 +99,11 @@ class SaverCore:
         self.world = world
         self.on_conflict = on_conflict
         self.counts: Counter[str] = Counter()
-        self._sizes = sizes
+        self.sizes = sizes
         self._schema = schema
         self._on_event = on_event
+        if schema is None:
+            logger.info("no schema: threads of older code are read as they are; give one with Schema.of(builder, version=1)")
         self._noted: set[tuple[str, str]] = set()
         self._recent: dict[tuple[Place, str], tuple[Mapping[str, Any], dict[str, Ref]]] = {}
 
@@ -145,22 +147,7 @@ class SaverCore:
 
     def _migrated(self, saved: Saved, schema: Upgrade, for_run: bool) -> Saved:
         checkpoint = saved.checkpoint
-        stored = schema.upgrade(
-            Stored(
-                version=saved.version,
-                thread=saved.place.thread,
-                checkpoint_id=saved.id,
-                checkpoint_ns=saved.place.ns,
-                channels=saved.values,
-                channel_versions=checkpoint["channel_versions"],
-                versions_seen=checkpoint["versions_seen"],
-                metadata=saved.metadata,
-                pending_writes=saved.writes,
-                updated_channels=checkpoint.get("updated_channels"),
-                layout=checkpoint["v"],
-            ),
-            for_run=for_run,
-        )
+        stored = schema.upgrade(stored_of(saved), for_run=for_run)
         for note in stored.notes:
             self._note(saved, note)
         saved.checkpoint = {
@@ -222,7 +209,7 @@ class SaverCore:
     def _saved_values(
         self, thread: str, values: Mapping[str, Any], changed: Mapping[str, Any], out: dict[bytes, bytes]
     ) -> dict[str, Ref]:
-        sizes, save = self._sizes, self.values.save
+        sizes, save = self.sizes, self.values.save
         return {
             channel: save(thread, channel, value, sizes.changed if channel in changed else sizes.kept, out)
             for channel, value in values.items()
@@ -359,7 +346,7 @@ class SaverCore:
         """
         thread = place.thread
         out: dict[bytes, bytes] = {}
-        save, size = self.values.save, self._sizes.written
+        save, size = self.values.save, self.sizes.written
         items = [
             (SPECIAL.get(channel, index), channel, save(thread, channel, value, size, out))
             for index, (channel, value) in enumerate(writes)
@@ -395,6 +382,24 @@ class SaverCore:
 def token(explicit: bool, ns: str, id: str) -> str:
     """How a run has read, in one word: the framework copies it around."""
     return f"{_EXPLICIT if explicit else _HEAD}\x1f{ns}\x1f{id}"
+
+
+def stored_of(saved: Saved) -> Stored:
+    """A checkpoint as a schema takes it."""
+    checkpoint = saved.checkpoint
+    return Stored(
+        version=saved.version,
+        thread=saved.place.thread,
+        checkpoint_id=saved.id,
+        checkpoint_ns=saved.place.ns,
+        channels=saved.values,
+        channel_versions=checkpoint["channel_versions"],
+        versions_seen=checkpoint["versions_seen"],
+        metadata=saved.metadata,
+        pending_writes=saved.writes,
+        updated_channels=checkpoint.get("updated_channels"),
+        layout=checkpoint["v"],
+    )
 
 
 def _travels(told: str | None, ns: str, parent: str | None) -> bool:

@@ -27,7 +27,7 @@ from typing import Final, NoReturn
 import xxhash
 
 from flowpoint.agents.kv import Entry, Section, part
-from flowpoint.errors import DamagedStoreError, OutcomeUnknown, StorageError, StorageFull, UsageError
+from flowpoint.errors import DamagedStoreError, OutcomeUnknown, StorageError, StorageFull, StoreInUseError, UsageError
 from flowpoint.host.disk import make_durable
 
 _CHECKSUM_BYTES: Final = 8
@@ -91,6 +91,24 @@ class Files:
         finally:
             os.close(descriptor)
 
+    def hold(self, path: str) -> int:
+        """Hold the lock of a folder, shared, until `release`; whose it is."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        return descriptor
+
+    def hold_alone(self, held: int) -> bool:
+        """Whether a lock could be made one that nobody else holds."""
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def release(self, held: int) -> None:
+        """Let go of a lock."""
+        os.close(held)
+
     @contextmanager
     def locked(self, path: str, alone: bool) -> Iterator[None]:
         """Hold the lock of a folder; none when there is no such folder."""
@@ -128,6 +146,28 @@ class FolderKv:
             self._make_folder(self._root)
         elif not self._files.exists(os.path.join(self._root, "t")):
             raise UsageError(f"cannot open {self._root}: there is no store of threads; check the path")
+        self._mark = f"{self._root}/.open.{self._pid}.{secrets.token_hex(4)}"
+        try:
+            self._held = self._files.hold(self._root)
+            self._files.write(self._mark, b"")
+        except OSError as error:
+            _refuse("open", self._root, error)
+
+    def claim(self) -> None:
+        """Be the only one who has the store open.
+
+        Raises:
+            StoreInUseError: somebody else has.
+        """
+        if self._files.hold_alone(self._held):
+            return
+        marks = [entry.name.split(".") for entry in self._files.list(self._root) if entry.name.startswith(".open.")]
+        pids = sorted({int(mark[2]) for mark in marks} - {self._pid})
+        owners = ", ".join(str(pid) for pid in pids if _is_alive(pid)) or "another one"
+        self.close()
+        raise StoreInUseError(
+            f"cannot change {self._root}: it is open in process {owners}; end it, or wait until it has ended"
+        )
 
     def get(self, key: str) -> bytes | None:
         """See `Kv`."""
@@ -226,7 +266,11 @@ class FolderKv:
 
     def close(self) -> None:
         """See `Kv`."""
-        self._closed = True
+        if not self._closed:
+            self._closed = True
+            self._files.release(self._held)
+            if os.getpid() == self._pid:
+                self._discard(self._mark)
 
     # ------------------------------------------------------------------ files
 
@@ -313,6 +357,16 @@ class FolderKv:
         """Remove a temporary file; one that cannot be removed is seen by nobody."""
         with suppress(OSError):
             self._files.remove(temporary)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _checksum(data: bytes) -> bytes:

@@ -127,6 +127,11 @@ class Reader:
             f"cannot read commit {number} of thread {thread!r}: the index names it, but it is missing; restore the store"
         )
 
+    def head_record(self, thread: str, ns: str) -> Record | None:
+        """The head of a namespace as stored."""
+        head = self.index.head(thread, ns)
+        return None if head is None else self.record(thread, head.number)
+
     def record(self, thread: str, number: int) -> Record | None:
         """The commit of a number, or None when it has just been removed."""
         data = self.kv.get(commit_name(thread, number))

@@ -42,14 +42,14 @@ def delete_thread(core: SaverCore, thread: str) -> None:
     with core.kv.section(thread, Section.CUT):
         core.index.refresh(thread)
         if core.index.tip(thread):
-            _cut(core, thread, {}, set(), "deleted", _records(core, thread))
+            _cut(core, thread, {}, set(), "deleted", records_of(core, thread))
 
 
 def keep(core: SaverCore, thread: str, *, last: int) -> int:
     """Keep the heads, the last `last` checkpoints on the way to each, and what they need; how many went."""
     with core.kv.section(thread, Section.CUT):
         core.index.refresh(thread)
-        records = _records(core, thread)
+        records = records_of(core, thread)
         wanted = {number for head in _heads(core, thread) for number in _line(records, head, last)}
         return _cut_to(core, thread, records, wanted, f"pruned to the last {last}")
 
@@ -60,7 +60,7 @@ def expire(core: SaverCore, thread: str, *, keep_last: int | None, ttl: timedelt
     young = now if ttl is None else now - ttl // timedelta(milliseconds=1)
     with core.kv.section(thread, Section.CUT):
         core.index.refresh(thread)
-        records = _records(core, thread)
+        records = records_of(core, thread)
         waiting = {number for number, record in records.items() if _waits(core, record)}
         heads = _heads(core, thread)
         if ttl is not None and not waiting and all(records[head.number].header.at_ms < young for head in heads):
@@ -96,7 +96,7 @@ def delete_for_runs(core: SaverCore, run_ids: Sequence[str]) -> None:
     for thread in core.reader.threads() if runs else ():
         with core.kv.section(thread, Section.CUT):
             core.index.refresh(thread)
-            records = _records(core, thread)
+            records = records_of(core, thread)
             left = {n: record for n, record in records.items() if record.metadata.get("run_id") not in runs}
             if len(left) < len(records):
                 _cut(core, thread, _moved_back(core, thread, records, left), set(left), "runs deleted", records)
@@ -110,7 +110,7 @@ def copy_thread(core: SaverCore, source: str, target: str) -> None:
             raise UsageError(f"cannot copy thread {source!r} to {target!r}: that thread has checkpoints; delete it first")
     with core.kv.section(source, Section.READ):
         core.index.refresh(source)
-        records = _records(core, source)
+        records = records_of(core, source)
         heads = {head.number for head in _heads(core, source)}
     for number in sorted(records):
         record = records[number]
@@ -127,7 +127,7 @@ def sweep(core: SaverCore, older_than: timedelta = ORPHAN_AGE) -> int:
             if thread is None:
                 continue
             core.index.refresh(thread)
-            records = _records(core, thread)
+            records = records_of(core, thread)
             swept += _remove_unnamed(core, thread, records, older_than)
     return swept
 
@@ -135,7 +135,7 @@ def sweep(core: SaverCore, older_than: timedelta = ORPHAN_AGE) -> int:
 # ---------------------------------------------------------------------- what stays
 
 
-def _records(core: SaverCore, thread: str) -> Records:
+def records_of(core: SaverCore, thread: str) -> Records:
     """Every checkpoint of a thread, by number."""
     found: Records = {}
     for ns in core.index.namespaces(thread):

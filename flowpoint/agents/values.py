@@ -27,6 +27,9 @@ from flowpoint.errors import DamagedStoreError
 Ref = Any
 """bytes, or [BLOB, key], or [LIST, depth, keys in one]. As msgpack gives it back."""
 
+Raw = bytes | list[bytes]
+"""An encoded value; of a long list, its encoded elements."""
+
 BLOB: Final = 1
 LIST: Final = 2
 
@@ -83,7 +86,11 @@ class Values:
 
     def with_types(self, types: Iterable[Any]) -> Values:
         """The same store, read and written by one who knows these classes too."""
-        return Values(self._kv, self._serde.with_types(types), self._sealer, self._leaves)
+        return self.with_serde(self._serde.with_types(types))
+
+    def with_serde(self, serde: ValueSerde) -> Values:
+        """The same store, read and written with another serde."""
+        return Values(self._kv, serde, self._sealer, self._leaves)
 
     # ------------------------------------------------------------------ saving
 
@@ -96,6 +103,12 @@ class Values:
             encode = self._serde.encode
             return self._save_list(thread, [encode(one, thread=thread, channel=channel) for one in value], out)
         return [BLOB, self._named(thread, data, out)]
+
+    def save_raw(self, thread: str, data: Raw, inline_max: int, out: dict[bytes, bytes]) -> Ref:
+        """As `save`, of a value that is encoded already."""
+        if isinstance(data, list):
+            return self._save_list(thread, data, out)
+        return data if len(data) <= inline_max else [BLOB, self._named(thread, data, out)]
 
     def missing(self, thread: str, out: dict[bytes, bytes]) -> list[tuple[str, bytes]]:
         """The entries to write for `out`: those that are not stored yet. To be asked in a section of the thread."""
@@ -144,6 +157,14 @@ class Values:
         if ref[0] == BLOB:
             return decode(self._content(thread, ref[1]), thread=thread, channel=channel)
         return [decode(one, thread=thread, channel=channel) for one in self._elements(thread, ref)]
+
+    def raw(self, thread: str, ref: Ref) -> Raw:
+        """The bytes of a value, as `save_raw` takes them."""
+        if type(ref) is bytes:
+            return ref
+        if ref[0] == BLOB:
+            return self._content(thread, ref[1])
+        return list(self._elements(thread, ref))
 
     def _elements(self, thread: str, ref: Ref) -> Iterator[bytes]:
         for key, depth in self._walk(thread, ref):

@@ -113,6 +113,14 @@ class MemoryFiles(Files):
             if path in self.durable_folders:
                 self.durable_folders |= {one for one in self.folders if os.path.dirname(one) == path}
 
+    def hold(self, path: str) -> int:
+        return -1
+
+    def hold_alone(self, held: int) -> bool:
+        return True
+
+    def release(self, held: int) -> None: ...
+
     @contextmanager
     def locked(self, path: str, alone: bool) -> Iterator[None]:
         with self._call():
