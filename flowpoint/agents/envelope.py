@@ -62,9 +62,7 @@ class Header:
     def numbered(self, number: int, moves: bool) -> Header:
         """The same for another place in the log."""
         h = self
-        return Header(
-            h.kind, number, h.nonce, h.at_ms, h.thread, h.ns, h.id, h.parent, moves, h.version, h.extra
-        )
+        return Header(h.kind, number, h.nonce, h.at_ms, h.thread, h.ns, h.id, h.parent, moves, h.version, h.extra)
 
 
 @dataclass(frozen=True, slots=True)

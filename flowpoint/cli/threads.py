@@ -46,7 +46,9 @@ def _opened(store: str, keys: tuple[str, ...], *, change: bool = False, create: 
     try:
         from flowpoint.agents import shell
     except ImportError as error:
-        raise UsageError(f"cannot open {store}: {error.name} is not installed; pip install flowpoint[agents]") from error
+        raise UsageError(
+            f"cannot open {store}: {error.name} is not installed; pip install flowpoint[agents]"
+        ) from error
     try:
         given = {name: bytes.fromhex(text) for name, _, text in (key.partition("=") for key in keys)}
     except ValueError as error:
@@ -85,7 +87,14 @@ def list_(store: str, keys: tuple[str, ...], as_json: bool) -> None:
         output.print_json(found)
         return
     rows = [
-        (t["thread"], str(t["checkpoints"]), str(t["namespaces"]), str(t["step"]), output.moment(t["written"]), t["head"])
+        (
+            t["thread"],
+            str(t["checkpoints"]),
+            str(t["namespaces"]),
+            str(t["step"]),
+            output.moment(t["written"]),
+            t["head"],
+        )
         for t in found
     ]
     header = ("THREAD", "CHECKPOINTS", "NAMESPACES", "STEP", "WRITTEN", "HEAD")
@@ -224,7 +233,9 @@ def fork(
 ) -> None:
     """Go back to a checkpoint, with other values; the fork becomes the head, and nothing is lost."""
     if as_node and not graph:
-        raise UsageError("cannot fork --as-node: what follows a node is in the code; give the graph with --graph module:name")
+        raise UsageError(
+            "cannot fork --as-node: what follows a node is in the code; give the graph with --graph module:name"
+        )
     with _opened(store, keys, change=True) as saver:
         from flowpoint.agents import shell
 
@@ -307,7 +318,9 @@ def migrate(store: str, keys: tuple[str, ...], thread: str | None, schema: str, 
     else:
         for line in [*report.notes, *report.refused]:
             click.echo(line)
-        click.echo(f"{report.threads} heads: {report.migrated} to be migrated on reading, {len(report.refused)} refused")
+        click.echo(
+            f"{report.threads} heads: {report.migrated} to be migrated on reading, {len(report.refused)} refused"
+        )
     if report.refused:
         raise click.exceptions.Exit(1)
 
@@ -327,7 +340,9 @@ def export(store: str, keys: tuple[str, ...], thread: str | None) -> None:
 @command.command(name="import")
 @_store
 @click.argument("source", default="-")
-@click.option("--types", "types", multiple=True, metavar="MODULE:NAME", help="A class, or a graph, of values in a database.")
+@click.option(
+    "--types", "types", multiple=True, metavar="MODULE:NAME", help="A class, or a graph, of values in a database."
+)
 def import_(store: str, keys: tuple[str, ...], source: str, types: tuple[str, ...]) -> None:
     """Read threads from a file of `export`, from standard input, or from the database of a SqliteSaver.
 

@@ -117,13 +117,18 @@ def supersteps(folder: Path, seconds: float, turn: int) -> None:
             for name, saver in all_savers.items():
                 graph = chain(saver, is_async=False)
                 rate = per_second(seconds, lambda: graph.invoke(START_STATE, config(), durability=durability), 10)
-                tell(what="supersteps/s", api="invoke", durability=durability, saver=name, turn=turn, figure=round(rate))
+                tell(
+                    what="supersteps/s", api="invoke", durability=durability, saver=name, turn=turn, figure=round(rate)
+                )
     asyncio.run(async_supersteps(folder / "async", seconds, turn))
 
 
 async def async_supersteps(folder: Path, seconds: float, turn: int) -> None:
     folder.mkdir()
-    async with AsyncSqliteSaver.from_conn_string(str(folder / "sqlite.db")) as sqlite, RocksSaver(folder / "r") as rocks:
+    async with (
+        AsyncSqliteSaver.from_conn_string(str(folder / "sqlite.db")) as sqlite,
+        RocksSaver(folder / "r") as rocks,
+    ):
         await sqlite.setup()
         every = {"InMemorySaver": InMemorySaver(), "AsyncSqliteSaver": sqlite, "RocksSaver": rocks}
         for durability in ("sync", "async", "exit"):
@@ -173,7 +178,9 @@ def puts(folder: Path, seconds: float, turn: int) -> None:
                 tell(what="raw puts of 2 kB/s", durability=durability, saver=name, turn=turn, figure=round(rate))
             at = Puts(saver, None)
             at.put()
-            rate = per_second(seconds, lambda: saver.put_writes(at.config, [("messages", [MESSAGE])], str(uuid.uuid4())))
+            rate = per_second(
+                seconds, lambda: saver.put_writes(at.config, [("messages", [MESSAGE])], str(uuid.uuid4()))
+            )
             tell(what="put_writes/s", saver=name, turn=turn, figure=round(rate))
         sqlite = all_savers["SqliteSaver"]
         sqlite.conn.execute("PRAGMA synchronous=OFF")

@@ -95,7 +95,8 @@ class MemoryFiles(Files):
             inside = [(name, False) for name in self.names if os.path.dirname(name) == path]
             inside += [(name, True) for name in self.folders if os.path.dirname(name) == path]
             return [
-                SimpleNamespace(name=os.path.basename(name), is_dir=lambda is_dir=is_dir: is_dir) for name, is_dir in inside
+                SimpleNamespace(name=os.path.basename(name), is_dir=lambda is_dir=is_dir: is_dir)
+                for name, is_dir in inside
             ]
 
     def make_folder(self, path: str) -> None:

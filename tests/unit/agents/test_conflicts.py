@@ -101,7 +101,9 @@ def test_with_raise_exactly_one_run_wins_and_nothing_of_the_other_is_there(
 
         winner = said(graph)[2]
         assert winner in ("one", "two")
-        assert all(len({"one", "two"} & set(state.values.get("messages", []))) < 2 for state in graph.get_state_history(CONFIG))
+        assert all(
+            len({"one", "two"} & set(state.values.get("messages", []))) < 2 for state in graph.get_state_history(CONFIG)
+        )
         loser = "two" if winner == "one" else "one"
         assert not any(loser in state.values.get("messages", []) for state in graph.get_state_history(CONFIG))
         if durability == "sync":

@@ -116,7 +116,9 @@ def test_a_large_value_is_stored_once(kind: str, tmp_path: Path) -> None:
     with open_saver(kind, tmp_path) as saver:
         large, at = os.urandom(100_000), config()
         for step in range(50):
-            at = put(saver, at, {"large": large, "step": step}, versions={"large": 1, "step": step}, changed={"step": step})
+            at = put(
+                saver, at, {"large": large, "step": step}, versions={"large": 1, "step": step}, changed={"step": step}
+            )
         saver.put_writes(at, [("large", large)], "task")
 
         stored = sum(len(value) for _key, value in saver.core.kv.scan("t/"))

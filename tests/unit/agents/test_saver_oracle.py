@@ -41,7 +41,9 @@ def told(graph: Any, config: Any = CONFIG, *, subgraphs: bool = False) -> list[A
         parent = one.parent_config and places[one.parent_config["configurable"]["checkpoint_id"]]
         tasks = [(task.name, task.error, task.result, [i.value for i in task.interrupts]) for task in one.tasks]
         metadata = {key: value for key, value in (one.metadata or {}).items() if key in ("source", "step")}
-        lines.append((places[one.config["configurable"]["checkpoint_id"]], parent, one.values, one.next, metadata, tasks))
+        lines.append(
+            (places[one.config["configurable"]["checkpoint_id"]], parent, one.values, one.next, metadata, tasks)
+        )
     return lines
 
 
@@ -183,7 +185,9 @@ SCENARIOS = {
 @pytest.mark.parametrize("conflicts", ["branch", "raise"])
 @pytest.mark.parametrize("kind", SAVERS)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_graph_does_the_same_as_with_the_saver_in_memory(name: str, kind: str, conflicts: str, tmp_path: Path) -> None:
+def test_a_graph_does_the_same_as_with_the_saver_in_memory(
+    name: str, kind: str, conflicts: str, tmp_path: Path
+) -> None:
     expected = SCENARIOS[name](InMemorySaver())
 
     with open_saver(kind, tmp_path, on_conflict=conflicts) as saver:
