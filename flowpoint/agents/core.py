@@ -8,9 +8,9 @@ put of that run.
 Written once and without waiting: the savers drive it from threads and loops. It knows neither paths nor clocks.
 
 Invariants:
-- A commit is numbered one above the last; its key is created only if absent, and whether it is ours is told by its nonce.
-- Nothing that was handed to `put` is dropped: with "branch" a conflict keeps both histories, with "raise" the put is
-  refused before anything is written.
+- A commit is numbered one above the last; its key is created only if absent, and its nonce tells whether it is ours.
+- Nothing that was handed to `put` is dropped: with "branch" a conflict keeps both histories, with "raise" the put
+  is refused before anything is written.
 - What was deleted does not come back: a put whose parent was deleted is refused.
 
 Not here: reading (`reading`), what goes (`retention`), LangGraph (`saver`).

@@ -118,8 +118,8 @@ class Envelopes:
         header = Header(*fields[1:])
         if (header.number, header.thread) != (number, thread):
             raise DamagedStoreError(
-                f"cannot read {where}: it is commit {header.number} of thread {header.thread!r}, moved; restore the store "
-                "from a good copy"
+                f"cannot read {where}: it is commit {header.number} of thread {header.thread!r}, moved; "
+                "restore the store from a good copy"
             )
         return header, body
 
@@ -154,7 +154,8 @@ class Envelopes:
         where = f"pending writes of thread {thread!r}"
         fields, body = self._split(data, 9, where)
         items = [(index, channel, ref) for index, channel, ref in _unpack(body, where)]
-        writes = Writes(*fields[1:], items)
+        at_ms, of, ns, id_, path, task, number, version = fields[1:]
+        writes = Writes(at_ms, of, ns, id_, path, task, number, version, items)
         if writes.thread != thread:
             raise DamagedStoreError(f"cannot read {where}: they are of thread {writes.thread!r}; restore the store")
         return writes

@@ -1,8 +1,8 @@
 """Threads as lines of JSON, out of a store and into one, and out of the database of a SqliteSaver.
 
 A line is a checkpoint with its pending writes: {"thread", "ns", "id", "parent", "moved", "at_ms", "version",
-"checkpoint", "metadata", "channels", "writes"}; values are the bytes of our serde in base64, long lists element by element,
-so nothing is lost and no class is needed. Lines of a thread are in the order of its commits.
+"checkpoint", "metadata", "channels", "writes"}; values are the bytes of our serde in base64, long lists element by
+element, so nothing is lost and no class is needed. Lines of a thread are in the order of its commits.
 
 Invariants: importing appends to threads that are not there yet, and refuses others. Nothing is imported because some
 bytes name it: classes in a SqliteSaver's database have to be declared.
@@ -51,7 +51,7 @@ def exported(core: SaverCore, threads: Iterable[str]) -> Iterator[str]:
                     "metadata": record.metadata,
                     "channels": {name: _text(core.values.raw(thread, ref)) for name, ref in record.channels.items()},
                     "writes": [
-                        [w.task_path, w.task_id, w.index, w.channel, _text(core.values.raw(thread, w.ref)), w.version]
+                        [w.task_path, w.task_id, w.place, w.channel, _text(core.values.raw(thread, w.ref)), w.version]
                         for w in core.reader.pending(place, header.id)
                     ],
                 }
@@ -100,8 +100,8 @@ def sqlite_lines(path: str, serde: ValueSerde, allowed: Iterable[type]) -> Itera
         if refused:
             names = ", ".join(sorted({f"{one.get('module')}:{one.get('name')}" for one in refused}))
             raise UsageError(
-                f"cannot import channel {channel!r} of thread {thread!r}: it holds {names}, which is not declared; give the "
-                "classes with --types module:name"
+                f"cannot import channel {channel!r} of thread {thread!r}: it holds {names}, which is not declared; "
+                "give the classes with --types module:name"
             )
         return b64encode(serde.encode(value, thread=thread, channel=channel)).decode()
 
@@ -116,15 +116,15 @@ def sqlite_lines(path: str, serde: ValueSerde, allowed: Iterable[type]) -> Itera
 
 def _sqlite_lines(db: sqlite3.Connection, old: Any, text: Any) -> Iterator[str]:
     rows = db.execute(
-        "SELECT thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata FROM checkpoints "
-        "ORDER BY thread_id, checkpoint_id"
+        "SELECT thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata "
+        "FROM checkpoints ORDER BY thread_id, checkpoint_id"
     )
     for thread, ns, id_, parent, kind, data, metadata in rows:
         checkpoint = old.loads_typed((kind, data))
         values = checkpoint.pop("channel_values")
         writes = db.execute(
-            "SELECT task_path, task_id, idx, channel, type, value FROM writes WHERE thread_id = ? AND checkpoint_ns = ? "
-            "AND checkpoint_id = ?",
+            "SELECT task_path, task_id, idx, channel, type, value FROM writes "
+            "WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?",
             (thread, ns, id_),
         )
         yield json.dumps(

@@ -284,8 +284,8 @@ class FolderKv:
             raise UsageError(f"cannot use the saver of {self._root}: it is closed")
         if os.getpid() != self._pid:
             raise UsageError(
-                f"cannot use the saver of {self._root} in process {os.getpid()}: it was opened by process {self._pid} before "
-                "a fork; open one after the fork"
+                f"cannot use the saver of {self._root} in process {os.getpid()}: it was opened by process "
+                f"{self._pid} before a fork; open one after the fork"
             )
 
     def _put(self, key: str, value: bytes) -> tuple[bool, str]:
@@ -334,8 +334,8 @@ class FolderKv:
             self._files.sync_folder(path)
         except OSError as error:
             raise OutcomeUnknown(
-                f"cannot tell whether what was put into {path} is durable: syncing the folder failed ({error.strerror}); "
-                "check the disk and its messages in the system log"
+                f"cannot tell whether what was put into {path} is durable: syncing the folder failed "
+                f"({error.strerror}); check the disk and its messages in the system log"
             ) from error
 
     def _remove(self, keys: Iterable[str]) -> None:

@@ -59,7 +59,7 @@ class Kv(Protocol):
     def create(
         self, key: str, value: bytes, *, beside: Sequence[Entry] = (), gone: Sequence[str] = (), sync: bool = True
     ) -> bool:
-        """Put an entry and those beside it, and delete what is `gone`; False, and nothing of it, when the key is taken."""
+        """Put an entry and those beside it, delete what is `gone`; False, and nothing of it, when the key is taken."""
 
     def write(self, puts: Iterable[Entry], deletes: Iterable[str] = (), *, sync: bool = True) -> None:
         """Put, replacing, and delete, in this order."""

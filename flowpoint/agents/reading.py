@@ -3,21 +3,21 @@
 Order is by commit within a namespace. Across namespaces and threads it is by id, which holds a time: a sub-graph's
 checkpoint may be committed before its parent's, and one thread's log says nothing about another's.
 
-Invariants: what is returned is whole, or an error is raised. Pending writes come in the order in which LangGraph applies
-them. Reading changes nothing.
+Invariants: what is returned is whole, or an error is raised. Pending writes come in the order in which LangGraph
+applies them. Reading changes nothing.
 """
 
 from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 from flowpoint.agents.envelope import Envelopes, Header, Writes, read_body
 from flowpoint.agents.kv import Kv, Section, children, part
-from flowpoint.agents.log import Head, Index, commit_name, root
+from flowpoint.agents.log import Index, commit_name, root
 from flowpoint.agents.stored import PendingWrite, Stored
 from flowpoint.agents.values import Ref, Values
 from flowpoint.errors import DamagedStoreError
@@ -87,7 +87,7 @@ class Pending(NamedTuple):
 
     task_path: str
     task_id: str
-    index: int
+    place: int
     channel: str
     ref: Ref
     version: int
@@ -124,7 +124,7 @@ class Reader:
                 if record is not None:
                     return self.saved(record)
         raise DamagedStoreError(
-            f"cannot read commit {number} of thread {thread!r}: the index names it, but it is missing; restore the store"
+            f"cannot read commit {number} of thread {thread!r}: the index names it, but it is missing; restore it"
         )
 
     def head_record(self, thread: str, ns: str) -> Record | None:
@@ -147,7 +147,8 @@ class Reader:
         thread = header.thread
         place = Place(thread, header.ns)
         values = {channel: self._load(place, header.version, channel, ref) for channel, ref in record.channels.items()}
-        old, new = [], []
+        old: list[PendingWrite] = []
+        new: list[PendingWrite] = []
         for write in self.pending(place, header.id):
             value = self._load(place, write.version, write.channel, write.ref)
             known = new if self._schema is not None and write.version == self._schema.version != header.version else old
@@ -190,7 +191,7 @@ class Reader:
             writes = self.envelopes.read_writes(data, place.thread)
             if (writes.ns, writes.id) != (place.ns, id):
                 raise DamagedStoreError(
-                    f"cannot read {key}: it holds writes of checkpoint {writes.id}, moved; restore the store from a good copy"
+                    f"cannot read {key}: it holds writes of checkpoint {writes.id}, moved; restore the store"
                 )
             yield key, writes
 
@@ -210,7 +211,7 @@ class Reader:
             self.index.refresh(thread)
             return thread if self.index.namespaces(thread) else None
 
-    def list(
+    def listed(
         self,
         *,
         thread: str | None,
@@ -227,9 +228,9 @@ class Reader:
         """
         if limit is not None and limit < 0:
             raise ValueError(f"cannot list {limit} checkpoints; give limit=None for all")
-        return self._list(self._places(thread, ns), id, before, filter or {}, limit)
+        return self._listed(self._places(thread, ns), id, before, filter or {}, limit)
 
-    def _list(
+    def _listed(
         self, places: list[Place], id: str | None, before: str | None, filter: Mapping[str, Any], limit: int | None
     ) -> Iterator[Saved]:
         left = -1 if limit is None else limit
@@ -270,9 +271,8 @@ class Reader:
         """The checkpoints of a namespace that came before an id: by commit if the id is known there, else by id."""
         thread, ns = place
         below = self.index.find(thread, ns, before) if before else None
-        is_wanted: Callable[[Head], bool] = lambda head: not before or below is not None or head.id < before  # noqa: E731
         for head in self.index.newest(thread, ns, below):
-            if is_wanted(head):
+            if not before or below is not None or head.id < before:
                 yield head.id, place, head.number
 
 

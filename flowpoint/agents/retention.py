@@ -1,14 +1,14 @@
 """What goes: pruned history, deleted threads and runs, expired checkpoints, orphans; and copies of threads.
 
 A removal is first a commit, a cut, that says which numbers still count and where the heads are. From then on the rest
-is gone for every reader; removing its entries comes after, and whoever is interrupted in it leaves only litter, which the
-next removal or `sweep` takes away.
+is gone for every reader; removing its entries comes after, and whoever is interrupted in it leaves only litter, which
+the next removal or `sweep` takes away.
 
 A checkpoint that stays keeps what it needs: its pending writes, its values, and for a DeltaChannel its ancestors and
 their writes, back to the nearest stored value.
 
-Invariants: the head of a namespace stays, unless its run or thread is deleted. The last commit of a thread stays for ever:
-a late write of a deleted run finds that its parent was deleted. Nothing that a kept commit names is removed.
+Invariants: the head of a namespace stays, unless its run or thread is deleted. The last commit of a thread stays for
+ever: a late write of a deleted run finds that its parent was deleted. Nothing that a kept commit names is removed.
 
 Not here: reading and putting (`reading`, `core`).
 """
@@ -22,7 +22,7 @@ from typing import Final
 from flowpoint.agents.core import SaverCore
 from flowpoint.agents.envelope import PUT, Body, Header, body_bytes
 from flowpoint.agents.kv import Entry, Section, children, part
-from flowpoint.agents.log import Head, StoredIndex, commit_name, cut_name, root
+from flowpoint.agents.log import Head, StoredIndex, cut_name, root
 from flowpoint.agents.reading import Place, Record, writes_prefix
 from flowpoint.agents.values import blob_name
 from flowpoint.errors import UsageError
@@ -287,7 +287,7 @@ def _orphans(core: SaverCore, thread: str, records: Records, older_than: timedel
 
 
 def _unnamed_values(core: SaverCore, thread: str, records: Records, doomed: Collection[str]) -> list[str]:
-    named = set()
+    named: set[bytes] = set()
     for record in records.values():
         for ref in record.channels.values():
             named.update(core.values.keys(thread, ref))

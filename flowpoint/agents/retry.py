@@ -49,5 +49,6 @@ def _check(graph: Any, attempts: int) -> None:
         raise UsageError(f"cannot run a graph {attempts} times; give at least 1 attempt")
     if getattr(graph.checkpointer, "on_conflict", None) != "raise":
         raise UsageError(
-            "cannot retry: the graph's saver does not tell that another run came first; open it with on_conflict='raise'"
+            "cannot retry: the graph's saver does not tell that another run came first; open it with "
+            "on_conflict='raise'"
         )

@@ -192,16 +192,16 @@ class _Database:
         with suppress(OSError, ValueError), open(os.path.join(self._path, _OWNER)) as file:
             owner = f"process {int(file.read())}"
         return StoreInUseError(
-            f"cannot open {self._path}: {owner} has it open, and only one may write to it; close it there, open it with "
-            "read_only=True, or use a FolderSaver, which many processes can share"
+            f"cannot open {self._path}: {owner} has it open, and only one may write to it; close it there, open it "
+            "with read_only=True, or use a FolderSaver, which many processes can share"
         )
 
     def opened(self) -> rocksdict.Rdict:
         """The database, for its own process and as long as it is open."""
         if os.getpid() != self._pid:
             raise UsageError(
-                f"cannot use the saver of {self._path} in process {os.getpid()}: it was opened by process {self._pid} before "
-                "a fork; open one after the fork, or use a FolderSaver"
+                f"cannot use the saver of {self._path} in process {os.getpid()}: it was opened by process "
+                f"{self._pid} before a fork; open one after the fork, or use a FolderSaver"
             )
         if self._db is None:
             raise UsageError(f"cannot use the saver of {self._path}: it is closed")

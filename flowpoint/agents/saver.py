@@ -121,7 +121,7 @@ class CoreSaver(BaseCheckpointSaver[Any]):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         """Checkpoints that match, newest first; of all threads when `config` is None."""
-        found = self.core.reader.list(
+        found = self.core.reader.listed(
             thread=None if config is None else _place(config).thread,
             ns=None if config is None else config["configurable"].get("checkpoint_ns"),
             id=None if config is None else _id(config),

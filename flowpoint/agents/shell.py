@@ -132,9 +132,10 @@ def fork(saver: CoreSaver, saved: Saved, values: Mapping[str, Any]) -> str:
     old = saved.checkpoint
     unknown = [channel for channel in values if channel not in old["channel_versions"]]
     if unknown:
+        known = ", ".join(sorted(old["channel_versions"]))
         raise UsageError(
-            f"cannot set {', '.join(map(repr, unknown))}: the thread has {', '.join(sorted(old['channel_versions']))}; set one "
-            "of these, or give the graph with --graph"
+            f"cannot set {', '.join(map(repr, unknown))}: the thread has {known}; set one of these, "
+            "or give the graph with --graph"
         )
     versions = dict(old["channel_versions"])
     version = saver.get_next_version(max(versions.values(), default=None))

@@ -1,7 +1,7 @@
 """LangGraph's long-term memory on RocksDB: dicts under a key in a namespace, with a time to live. No vectors.
 
-An item is `s/<label>/.../=<key>`, so that all below a namespace is one stretch of keys, and a search reads nothing else.
-It may share the folder of a `RocksSaver`.
+An item is `s/<label>/.../=<key>`, so that all below a namespace is one stretch of keys, and a search reads nothing
+else. It may share the folder of a `RocksSaver`.
 
 Invariants: a batch is all or nothing; its reads see what was there before it. An expired item is never returned, also
 before it is swept. Items come in the order of their namespaces and keys.
@@ -160,7 +160,7 @@ class RocksStore(BaseStore):
         return None if found is None or _is_expired(found) else found
 
     def _below(self, namespace: tuple[str, ...]) -> Iterator[_Stored]:
-        for _name_, data in self._kv.scan(_prefix(namespace)):
+        for _key, data in self._kv.scan(_prefix(namespace)):
             stored = _Stored.of(data)
             if not _is_expired(stored):
                 yield stored
@@ -205,7 +205,7 @@ class RocksStore(BaseStore):
         now = _now()
         old = self._found(_name(op.namespace, op.key))
         created = now if old is None else old.created
-        return _Stored(op.namespace, op.key, op.value, created, now, op.ttl, _expiry(op.ttl)).data()
+        return _Stored(op.namespace, op.key, dict(op.value), created, now, op.ttl, _expiry(op.ttl)).data()
 
 
 def _prefix(namespace: tuple[str, ...]) -> str:
@@ -263,7 +263,7 @@ def _compare(value: Any, operator: str, other: Any) -> bool:
     if operator == "$ne":
         return bool(value != other)
     try:
-        order = (value > other) - (value < other)
+        order = int(value > other) - int(value < other)
     except TypeError:
         return False  # what cannot be compared, or is missing, is neither greater nor less
     return {"$gt": order > 0, "$gte": order >= 0, "$lt": order < 0, "$lte": order <= 0}[operator]

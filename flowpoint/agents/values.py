@@ -247,5 +247,5 @@ def _nodes(keys: list[bytes]) -> Iterator[list[bytes]]:
 
 def _damaged(thread: str, key: bytes, seen: str) -> DamagedStoreError:
     return DamagedStoreError(
-        f"cannot read a value of thread {thread!r}: entry {key.hex()} is damaged ({seen}); restore the store from a good copy"
+        f"cannot read a value of thread {thread!r}: entry {key.hex()} is damaged ({seen}); restore the store"
     )

@@ -68,7 +68,7 @@ def list_(store: str, keys: tuple[str, ...], as_json: bool) -> None:
     """Show the threads of a store."""
     with _opened(store, keys) as saver:
         index = saver.core.index
-        found = []
+        found: list[dict[str, Any]] = []
         for thread in saver.core.reader.threads():
             spaces = index.namespaces(thread)
             head = saver.core.reader.head_record(thread, "" if "" in spaces else spaces[0])
@@ -112,7 +112,7 @@ def history(store: str, keys: tuple[str, ...], thread: str, limit: int | None, a
         from flowpoint.agents.shell import found
 
         found(saver.core, thread, _first_space(saver, thread), None)
-        lines = [_line(saver, saved) for saved in saver.core.reader.list(thread=thread, limit=limit)]
+        lines = [_line(saver, saved) for saved in saver.core.reader.listed(thread=thread, limit=limit)]
     if as_json:
         output.print_json(lines)
         return

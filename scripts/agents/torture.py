@@ -5,8 +5,8 @@
 
 Races: in every round all processes run a graph on one thread of a FolderSaver with on_conflict="raise", from the same
 head. Exactly one may win each round, every win is in the head's history, none is torn.
-Kills: a child puts checkpoints with fsync and tells each acknowledged one through a pipe; it is killed at a random moment,
-and the store is opened and compared. Prints one line of JSON; exits with 1 when anything was lost.
+Kills: a child puts checkpoints with fsync and tells each acknowledged one through a pipe; it is killed at a random
+moment, and the store is opened and compared. Prints one line of JSON; exits with 1 when anything was lost.
 """
 
 from __future__ import annotations
@@ -89,7 +89,18 @@ def races(rounds: int, processes: int) -> bool:
             expected += [f"{at} by {number}", f"done {at} by {number}"]
         fine = wins == expected and not extra and len({at for at, _ in won}) == rounds
         spent = round(time.perf_counter() - began, 1)
-        print(json.dumps(dict(what="races", rounds=rounds, processes=processes, seconds=spent, extra=extra, fine=fine)))
+        print(
+            json.dumps(
+                {
+                    "what": "races",
+                    "rounds": rounds,
+                    "processes": processes,
+                    "seconds": spent,
+                    "extra": extra,
+                    "fine": fine,
+                }
+            )
+        )
         return fine
 
 
@@ -109,7 +120,7 @@ def putter(kind: str, path: str, started: int, pipe: int) -> None:
 
 
 def kills(kind: str, count: int) -> bool:
-    chance, context = random.Random(4), get_context("spawn")
+    chance = random.Random(4)
     acknowledged, lost = 0, 0
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as path:
         for _ in range(count):
@@ -139,7 +150,7 @@ def kills(kind: str, count: int) -> bool:
                 if len(there) > 2000:
                     saver.delete_thread("shared")
                     acknowledged = 0
-        print(json.dumps(dict(what="kills", saver=kind, kills=count, lost=lost, fine=not lost)))
+        print(json.dumps({"what": "kills", "saver": kind, "kills": count, "lost": lost, "fine": not lost}))
     return not lost
 
 

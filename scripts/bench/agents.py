@@ -2,8 +2,8 @@
 
     python -m scripts.bench.agents [supersteps] [puts] [sizes] [reads] [--seconds 2] [--rounds 3]
 
-SqliteSaver and InMemorySaver run in the same process, in turns with ours, so that a busy machine hits all alike. Graphs:
-ten nodes that append a message of 200 bytes each; and one that is repeated 1000 times over a list of messages.
+SqliteSaver and InMemorySaver run in the same process, in turns with ours, so that a busy machine hits all alike.
+Graphs: ten nodes that append a message of 200 bytes each; and one that is repeated 1000 times over a list of messages.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -55,10 +56,10 @@ class Growing(TypedDict):
 
 
 def chain(saver: Any, *, is_async: bool) -> Any:
-    def node(state: Chat) -> Chat:
+    def node(_state: Chat) -> Chat:
         return {"messages": [MESSAGE]}
 
-    async def waiting_node(state: Chat) -> Chat:
+    async def waiting_node(_state: Chat) -> Chat:
         return {"messages": [MESSAGE]}
 
     builder = StateGraph(Chat)
@@ -111,20 +112,32 @@ def per_second(seconds: float, do: Callable[[], object], times: int = 1) -> floa
     return done / spent
 
 
+def run(graph: Any, durability: Any) -> None:
+    graph.invoke(START_STATE, config(), durability=durability)
+
+
+def write(saver: Any, at: Any) -> None:
+    saver.put_writes(at, [("messages", [MESSAGE])], str(uuid.uuid4()))
+
+
+def page_of(saver: Any, thread: Any, before: Any) -> None:
+    assert len(list(saver.list(thread, before=before, limit=20))) == 20
+
+
 def supersteps(folder: Path, seconds: float, turn: int) -> None:
     with savers(folder) as all_savers:
         for durability in ("sync", "async", "exit"):
             for name, saver in all_savers.items():
                 graph = chain(saver, is_async=False)
-                rate = per_second(seconds, lambda: graph.invoke(START_STATE, config(), durability=durability), 10)
+                rate = per_second(seconds, partial(run, graph, durability), 10)
                 tell(
                     what="supersteps/s", api="invoke", durability=durability, saver=name, turn=turn, figure=round(rate)
                 )
+    (folder / "async").mkdir()
     asyncio.run(async_supersteps(folder / "async", seconds, turn))
 
 
 async def async_supersteps(folder: Path, seconds: float, turn: int) -> None:
-    folder.mkdir()
     async with (
         AsyncSqliteSaver.from_conn_string(str(folder / "sqlite.db")) as sqlite,
         RocksSaver(folder / "r") as rocks,
@@ -155,6 +168,7 @@ class Puts:
     def __init__(self, saver: Any, durability: str | None) -> None:
         self.saver, self.count, self.config = saver, 0, config()
         self.durability = durability
+        self.middle: Any = None
         self.messages = [MESSAGE] * 10
 
     def put(self) -> None:
@@ -168,6 +182,8 @@ class Puts:
         metadata: Any = {"source": "loop", "step": self.count, "parents": {}}
         self.config = self.saver.put(self.config, checkpoint, metadata, {"messages": version})
         self.count += 1
+        if self.count == 500:
+            self.middle = self.config
 
 
 def puts(folder: Path, seconds: float, turn: int) -> None:
@@ -178,9 +194,7 @@ def puts(folder: Path, seconds: float, turn: int) -> None:
                 tell(what="raw puts of 2 kB/s", durability=durability, saver=name, turn=turn, figure=round(rate))
             at = Puts(saver, None)
             at.put()
-            rate = per_second(
-                seconds, lambda: saver.put_writes(at.config, [("messages", [MESSAGE])], str(uuid.uuid4()))
-            )
+            rate = per_second(seconds, partial(write, saver, at.config))
             tell(what="put_writes/s", saver=name, turn=turn, figure=round(rate))
         sqlite = all_savers["SqliteSaver"]
         sqlite.conn.execute("PRAGMA synchronous=OFF")
@@ -188,7 +202,7 @@ def puts(folder: Path, seconds: float, turn: int) -> None:
         tell(what="raw puts of 2 kB/s", durability="none", saver="SqliteSaver", turn=turn, figure=round(rate))
 
 
-def sizes(folder: Path, seconds: float, turn: int) -> None:
+def sizes(folder: Path, _seconds: float, turn: int) -> None:
     for window, shape in ((True, "100 messages, sliding"), (False, "100 to 1100 messages, growing")):
         where = folder / str(window)
         where.mkdir()
@@ -219,10 +233,10 @@ def reads(folder: Path, seconds: float, turn: int) -> None:
             for _ in range(10_000 if name != "FolderSaver" else 1000):
                 history.put()
             latest = {"configurable": {"thread_id": history.config["configurable"]["thread_id"], "checkpoint_ns": ""}}
-            head = 1000 / per_second(seconds / 2, lambda: saver.get_tuple(latest))
-            page = 1000 / per_second(seconds / 2, lambda: list(saver.list(latest, limit=20)))
-            middle = {"configurable": {"checkpoint_id": next(iter(saver.list(latest, limit=1))).checkpoint["id"]}}
-            deep = 1000 / per_second(seconds / 2, lambda: list(saver.list(latest, before=middle, limit=20)))
+            head = 1000 / per_second(seconds / 2, partial(saver.get_tuple, latest))
+            page = 1000 / per_second(seconds / 2, partial(page_of, saver, latest, None))
+            middle = history.middle
+            deep = 1000 / per_second(seconds / 2, partial(page_of, saver, latest, middle))
             tell(
                 what=f"reads of {history.count} checkpoints, ms",
                 saver=name,

@@ -22,11 +22,11 @@ ROOT = "/store"
 CALLS_MAX = 2000
 SERDE = StrictSerde()
 KINDS = [
-    pytest.param(dict(error=errno.EIO), id="one error"),
-    pytest.param(dict(error=errno.EIO, after=True), id="one error, though it was done"),
-    pytest.param(dict(error=errno.ENOSPC, lasting=True), id="no more space"),
-    pytest.param(dict(error=0, lasting=True), id="power lost before"),
-    pytest.param(dict(error=0, after=True, lasting=True), id="power lost after"),
+    pytest.param({"error": errno.EIO}, id="one error"),
+    pytest.param({"error": errno.EIO, "after": True}, id="one error, though it was done"),
+    pytest.param({"error": errno.ENOSPC, "lasting": True}, id="no more space"),
+    pytest.param({"error": 0, "lasting": True}, id="power lost before"),
+    pytest.param({"error": 0, "after": True, "lasting": True}, id="power lost after"),
 ]
 
 
@@ -116,4 +116,4 @@ def test_a_put_that_failed_can_be_repeated_by_the_same_saver() -> None:
         assert saver.counts == {}
         files.calls, files.fired = at if fired else 0, fired
 
-    assert with_every_failure(dict(error=errno.EIO, after=True), scenario) > 10
+    assert with_every_failure({"error": errno.EIO, "after": True}, scenario) > 10
