@@ -63,7 +63,7 @@ def expire(core: SaverCore, thread: str, *, keep_last: int | None, ttl: timedelt
         records = records_of(core, thread)
         waiting = {number for number, record in records.items() if _waits(core, record)}
         heads = _heads(core, thread)
-        if ttl is not None and not waiting and all(records[head.number].header.at_ms < young for head in heads):
+        if keep_last is None and not waiting and all(records[head.number].header.at_ms < young for head in heads):
             if records:
                 _cut(core, thread, {}, set(), "expired", records)
             return len(records)

@@ -253,7 +253,7 @@ class CoreSaver(BaseCheckpointSaver[Any]):
         """Remove what is neither among the last `keep_last` of its namespace nor younger than `ttl`.
 
         Heads, checkpoints with a pending interrupt, tips of branches that are young enough and what any of them needs
-        stay. A thread whose head is older than `ttl` is deleted, unless it waits for an answer.
+        stay. With `ttl` alone, a thread whose head is older is deleted, unless it waits for an answer.
 
         Args:
             thread_ids: all threads when None.

@@ -55,6 +55,8 @@ class ValueSerde(Protocol):
 class StrictSerde:
     """The serde of every saver here.
 
+    The bytes of a list are msgpack's header of an array and then the bytes of its elements: savers cut and join them.
+
     Example:
         >>> serde = StrictSerde()
         >>> serde.decode(serde.encode((1, {2}), thread="t", channel="c"), thread="t", channel="c")

@@ -52,7 +52,7 @@ class Leaves:
 
 
 class ValueSerde(Protocol):
-    """Values to bytes and back, strict about types."""
+    """Values to bytes and back, strict about types. A list's bytes are msgpack's array of those of its elements."""
 
     def encode(self, value: Any, *, thread: str, channel: str) -> bytes:
         """The bytes; an error that names channel and type when they cannot be made."""
@@ -100,8 +100,7 @@ class Values:
         if len(data) <= inline_max:
             return data
         if type(value) is list and len(value) > 1:
-            encode = self._serde.encode
-            return self._save_list(thread, [encode(one, thread=thread, channel=channel) for one in value], out)
+            return self._save_list(thread, split_list(data), out)
         return [BLOB, self._named(thread, data, out)]
 
     def save_raw(self, thread: str, data: Raw, inline_max: int, out: dict[bytes, bytes]) -> Ref:
@@ -156,7 +155,7 @@ class Values:
             return decode(ref, thread=thread, channel=channel)
         if ref[0] == BLOB:
             return decode(self._content(thread, ref[1]), thread=thread, channel=channel)
-        return [decode(one, thread=thread, channel=channel) for one in self._elements(thread, ref)]
+        return decode(join_list(list(self._elements(thread, ref))), thread=thread, channel=channel)
 
     def raw(self, thread: str, ref: Ref) -> Raw:
         """The bytes of a value, as `save_raw` takes them."""
@@ -211,6 +210,26 @@ class Values:
         if ref[0] == BLOB:
             return [BLOB, self._named(target, self._content(source, ref[1]), out)]
         return self._save_list(target, list(self._elements(source, ref)), out)
+
+
+def split_list(data: bytes) -> list[bytes]:
+    """The encoded elements of an encoded list."""
+    unpacker = msgpack.Unpacker(max_buffer_size=len(data))
+    unpacker.feed(data)
+    count = unpacker.read_array_header()
+    elements, start = [], unpacker.tell()
+    for _ in range(count):
+        unpacker.skip()
+        end = unpacker.tell()
+        elements.append(data[start:end])
+        start = end
+    return elements
+
+
+def join_list(elements: list[bytes]) -> bytes:
+    """The encoded list of encoded elements."""
+    header: bytes = msgpack.Packer().pack_array_header(len(elements))
+    return b"".join([header, *elements])
 
 
 def blob_name(thread: str, key: bytes) -> str:

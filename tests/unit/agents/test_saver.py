@@ -16,6 +16,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from flowpoint.agents.folder import FolderSaver
 from flowpoint.agents.rocks import RocksSaver
 from flowpoint.agents.saver import CoreSaver
+from flowpoint.agents.serde import StrictSerde
+from flowpoint.agents.values import join_list, split_list
 from flowpoint.errors import DamagedStoreError, StoreInUseError, UsageError
 from tests.unit.agents.stores import SAVERS, open_saver
 
@@ -311,3 +313,12 @@ def test_everything_is_there_after_reopening(kind: str, tmp_path: Path) -> None:
         found = saver.get_tuple(config())
         assert found.checkpoint["channel_values"] == {"a": (1, {2})}
         assert found.pending_writes == [("task", "b", 3)]
+
+
+def test_the_bytes_of_a_list_are_those_of_its_elements() -> None:
+    serde = StrictSerde()
+    for value in ([], [1], ["x" * 40] * 20, [(1, {2}), [None, [3]], {"a": b"b"}] * 30_000):
+        data = serde.encode(value, thread="t", channel="c")
+        elements = split_list(data)
+        assert elements == [serde.encode(one, thread="t", channel="c") for one in value]
+        assert join_list(elements) == data
