@@ -35,6 +35,7 @@ COMMANDS = {
     "verify": "verify",
     "edit": "edit",
     "dispose": "dispose",
+    "threads": "threads",
 }
 """Command -> its module in this room, which has it as `command`. In the order that a newcomer needs them."""
 
