@@ -29,6 +29,7 @@ COMMANDS = {
     "stop": "stop",
     "cancel": "cancel",
     "logs": "logs",
+    "threads": "threads",
 }
 """Command -> its module in this room, which has it as `command`. In the order that a newcomer needs them."""
 
