@@ -103,7 +103,9 @@ class SaverCore:
         self._schema = schema
         self._on_event = on_event
         if schema is None:
-            logger.info("no schema: threads of older code are read as they are; give one with Schema.of(builder, version=1)")
+            logger.info(
+                "no schema: threads of older code are read as they are; give one with Schema.of(builder, version=1)"
+            )
         self._noted: set[tuple[str, str]] = set()
         self._recent: dict[tuple[Place, str], tuple[Mapping[str, Any], dict[str, Ref]]] = {}
 
@@ -157,8 +159,7 @@ class SaverCore:
             "versions_seen": stored.versions_seen,
             "updated_channels": stored.updated_channels,
         }
-        saved.metadata = stored.metadata
-        saved.writes = sorted([*stored.pending_writes, *saved.new_writes], key=lambda write: write[1::-1])
+        saved.metadata, saved.writes = stored.metadata, stored.pending_writes
         return saved
 
     def _note(self, saved: Saved, note: str) -> None:
@@ -299,9 +300,7 @@ class SaverCore:
             self.index.refresh(thread)
         raise InternalError(f"{_TRIES_MAX} commits to thread {thread!r} in a row were taken by others")
 
-    def _append(
-        self, header: Header, body: bytes, blobs: Sequence[Entry], older: int | None, *, sync: bool
-    ) -> bool:
+    def _append(self, header: Header, body: bytes, blobs: Sequence[Entry], older: int | None, *, sync: bool) -> bool:
         """Try to be the next in the log."""
         thread, key = header.thread, commit_name(header.thread, header.number)
         puts, gone = self.index.beside(header, older)

@@ -73,7 +73,9 @@ def imported(core: SaverCore, lines: Iterable[str]) -> int:
             channels = {name: _raw(text) for name, text in one["channels"].items()}
             writes = [(path, task, i, name, _raw(text), v) for path, task, i, name, text, v in one["writes"]]
         except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"cannot import line {number}: it is not a line of `flowpoint threads export` ({error})") from error
+            raise UsageError(
+                f"cannot import line {number}: it is not a line of `flowpoint threads export` ({error})"
+            ) from error
         _begin(core, thread, new)
         _append(core, one, channels, writes)
         count += 1
@@ -159,7 +161,9 @@ def _begin(core: SaverCore, thread: str, new: set[str]) -> None:
     with core.kv.section(thread, Section.READ):
         core.index.refresh(thread)
         if core.index.namespaces(thread):
-            raise UsageError(f"cannot import thread {thread!r}: the store has it already; delete it or copy it away first")
+            raise UsageError(
+                f"cannot import thread {thread!r}: the store has it already; delete it or copy it away first"
+            )
     new.add(thread)
 
 

@@ -180,7 +180,9 @@ class FolderKv:
             _refuse("read", path, error)
         value = data[_CHECKSUM_BYTES:]
         if data[:_CHECKSUM_BYTES] != _checksum(value):
-            raise DamagedStoreError(f"cannot read {path}: its bytes do not match its checksum; restore it from a good copy")
+            raise DamagedStoreError(
+                f"cannot read {path}: its bytes do not match its checksum; restore it from a good copy"
+            )
         return value
 
     def has(self, key: str) -> bool:

@@ -107,7 +107,9 @@ def copy_thread(core: SaverCore, source: str, target: str) -> None:
     with core.kv.section(target, Section.APPEND):
         core.index.refresh(target)
         if core.index.namespaces(target):
-            raise UsageError(f"cannot copy thread {source!r} to {target!r}: that thread has checkpoints; delete it first")
+            raise UsageError(
+                f"cannot copy thread {source!r} to {target!r}: that thread has checkpoints; delete it first"
+            )
     with core.kv.section(source, Section.READ):
         core.index.refresh(source)
         records = records_of(core, source)
@@ -313,9 +315,7 @@ def _copy_commit(core: SaverCore, source: str, target: str, record: Record, is_h
     copied = core.values.copy
     channels = {channel: copied(source, target, ref, out) for channel, ref in record.channels.items()}
     old = record.header
-    header = Header(
-        PUT, 0, core.world.new_nonce(), old.at_ms, target, old.ns, old.id, old.parent, version=old.version
-    )
+    header = Header(PUT, 0, core.world.new_nonce(), old.at_ms, target, old.ns, old.id, old.parent, version=old.version)
     body = body_bytes(Body(record.checkpoint, record.metadata, channels), f"a copy of thread {source!r}")
     with core.kv.section(target, Section.APPEND):
         core.index.refresh(target)

@@ -102,7 +102,9 @@ def found(core: SaverCore, thread: str, ns: str, id: str | None) -> Saved:
         raise NotFoundError(f"there is no thread {thread!r}" + (f" with namespace {ns!r}" if ns else ""))
     matching = [one for one in ids if id and (one.startswith(id) or one.endswith(id))]
     if len(matching) != 1:
-        raise NotFoundError(f"{len(matching) or 'no'} checkpoints of thread {thread!r} match {id!r}; give more of the id")
+        raise NotFoundError(
+            f"{len(matching) or 'no'} checkpoints of thread {thread!r} match {id!r}; give more of the id"
+        )
     saved = core.get(place, matching[0], for_run=False)
     assert saved is not None
     return saved

@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip("langgraph")
 
+pytestmark = pytest.mark.timeout(240)  # each command is a process that imports LangGraph
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -22,7 +24,7 @@ def run(folder: Path, name: str, *args: str) -> subprocess.CompletedProcess[str]
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=100,
         check=False,
     )
 
