@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("langgraph")
 pytest.importorskip("flowpoint.agents.rocks")
 
+from langgraph.channels import DeltaChannel
 from langgraph.types import Command, interrupt
 
 from flowpoint.agents.migrations import Add, Convert, Drop, Rename, RenameNode
@@ -144,3 +145,20 @@ def test_keys_are_rotated_and_a_store_without_them_is_not_read(store: Store) -> 
             list(store.deploy(builder, keys=keys).get_state_history(T))
     store.close()
     assert not any(b"secret" in file.read_bytes() for file in store.folder.rglob("*") if file.is_file())
+
+
+def gathered(items: list[Any], updates: list[list[Any]]) -> list[Any]:
+    return [*items, *(item for update in updates for item in update)]
+
+
+def test_a_delta_channel_is_renamed_and_converted_back_to_its_beginning(store: Store) -> None:
+    old = graph_of({"items": Annotated[list[str], DeltaChannel(gathered)]}, ("n", lambda s: {"items": ["x"]}))
+    app = store.deploy(old)
+    for number in range(3):
+        app.invoke({"items": [f"i{number}"]}, T)
+    new = graph_of({"sizes": Annotated[list[int], DeltaChannel(gathered)]}, ("n", lambda s: {"sizes": [7]}))
+    steps = {1: [Rename("items", "sizes"), Convert("sizes", lambda items: [len(item) for item in items])]}
+    app = store.deploy(new, 2, steps)
+    assert values(app) == {"sizes": [2, 1, 2, 1, 2, 1]}
+    app.invoke({"sizes": [9]}, T)
+    assert values(app) == {"sizes": [2, 1, 2, 1, 2, 1, 9, 7]}
