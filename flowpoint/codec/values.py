@@ -57,12 +57,6 @@ _NESTING_MAX: Final = 100
 # First bytes of msgpack's bin and ext formats: where none of them occurs, nothing was mistaken for them.
 _BIN_OR_EXT: Final = tuple(bytes([first]) for first in (*range(0xC4, 0xCA), *range(0xD4, 0xD9)))
 _find_bin_or_ext: Final = re.compile(b"[" + b"".join(_BIN_OR_EXT) + b"]").search
-# What damaged bytes make decoding raise: msgpack, the makers, and the constructors they call.
-_DAMAGE: Final = (
-    *(ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, OSError, RecursionError),
-    *(struct.error, msgpack.UnpackException),
-)
-
 _SHORT: Final = 512  # bytes up to which one regular expression beats eleven searches
 
 
@@ -241,7 +235,7 @@ class Codec:
             data, ext_hook=self._make, strict_map_key=False, unicode_errors="surrogatepass", use_list=True
         )
 
-    def _nested(self, code: ExtensionCode, value: Any) -> msgpack.ExtType:
+    def _nested(self, code: int, value: Any) -> msgpack.ExtType:
         if self._depth >= _NESTING_MAX:
             raise ValueError(f"more than {_NESTING_MAX} levels")
         self._depth += 1
