@@ -171,7 +171,7 @@ class _Run:
         coordinator = Coordinator(self._host, job, self._emit, self._on_workers)
         self._announce(job)
         try:
-            with _signals(lambda: self._interrupt(coordinator)):
+            with _Signals(lambda: self._interrupt(coordinator)):
                 outcome = await self._run_beside_http(coordinator, job)
         finally:
             await self._host.disk.remove_tree(job.work_dir)
@@ -325,7 +325,7 @@ class _Run:
         self._emit(Event(_LAST[outcome.state], text, data))
 
 
-class _signals:
+class _Signals:
     """SIGINT and SIGTERM call `interrupt` while this is entered."""
 
     def __init__(self, interrupt: Callable[[], None]) -> None:
