@@ -19,7 +19,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Final
 
 import rocksdict
@@ -222,11 +222,9 @@ class _Database:
         if not sync and not self._dirty.is_set():
             self._flush_soon()
 
-    @contextmanager
-    def locked(self, thread: str) -> Iterator[None]:
+    def locked(self, thread: str) -> AbstractContextManager[Any]:
         """Alone in a thread, and in some others of the same stripe."""
-        with self._stripes[hash(thread) % _STRIPES]:
-            yield
+        return self._stripes[hash(thread) % _STRIPES]
 
     def catch_up(self) -> None:
         """See what the writer has written."""
