@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flowpoint.agents.rocks import RocksSaver
     from flowpoint.agents.schema import Schema
     from flowpoint.agents.store import RocksStore
+    from flowpoint.agents.stored import StoredObject
     from flowpoint.agents.types import types_of
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "RocksSaver",
     "RocksStore",
     "Schema",
+    "StoredObject",
     "ainvoke_with_retry",
     "idempotency_key",
     "invoke_with_retry",
@@ -43,6 +45,7 @@ _MODULES = {
     "RocksStore": "store",
     "Schema": "schema",
     "ainvoke_with_retry": "retry",
+    "StoredObject": "stored",
     "idempotency_key": "effects",
     "invoke_with_retry": "retry",
     "types_of": "types",

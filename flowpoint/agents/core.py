@@ -159,8 +159,7 @@ class SaverCore:
             "versions_seen": stored.versions_seen,
             "updated_channels": stored.updated_channels,
         }
-        saved.metadata = stored.metadata
-        saved.writes = sorted([*stored.pending_writes, *saved.new_writes], key=lambda write: write[1::-1])
+        saved.metadata, saved.writes = stored.metadata, stored.pending_writes
         return saved
 
     def _note(self, saved: Saved, note: str) -> None:

@@ -20,8 +20,9 @@ from typing import Any, Final, Protocol
 
 import msgpack
 
+from flowpoint.agents.encryption import SEALED
 from flowpoint.agents.values import Ref
-from flowpoint.errors import BadRecordError, DamagedStoreError
+from flowpoint.errors import BadRecordError, DamagedStoreError, SealError
 
 FORMAT: Final = 1
 PUT: Final = "put"
@@ -215,6 +216,8 @@ def _pack(value: Any) -> bytes:
 
 
 def _unpack(data: bytes, where: str) -> Any:
+    if data[:1] == SEALED:
+        raise SealError(f"cannot read {where}: it is encrypted; open the saver with its `keys`")
     try:
         return msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogatepass")
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:

@@ -27,7 +27,7 @@ from langgraph.checkpoint.serde.types import TASKS, _DeltaSnapshot
 from langgraph.types import Overwrite, Send
 
 from flowpoint.agents.graph_shape import BRANCH, JOIN, join_parts
-from flowpoint.agents.stored import PendingWrite, Stored
+from flowpoint.agents.stored import Stored
 from flowpoint.codec.values import shortened
 from flowpoint.errors import SchemaError
 
@@ -238,8 +238,7 @@ def _rename_channel(stored: Stored, old: str, new: str) -> None:
 
 def _rename_pending(stored: Stored, old: str, new: str) -> None:
     stored.pending_writes = [
-        PendingWrite(write.task_id, write.task_path, new, write.value) if write.channel == old else write
-        for write in stored.pending_writes
+        write._replace(channel=new) if write.channel == old else write for write in stored.pending_writes
     ]
 
 

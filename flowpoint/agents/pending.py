@@ -15,11 +15,12 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.serde.types import INTERRUPT, TASKS
 from langgraph.types import Interrupt, Send
 
 from flowpoint.agents.graph_shape import BRANCH, GraphShape, join_parts
-from flowpoint.agents.stored import Stored
+from flowpoint.agents.stored import PendingWrite, Stored
 from flowpoint.agents.tasks import (
     NULL_TASK_ID,
     CallPath,
@@ -68,37 +69,41 @@ def _sends(stored: Stored) -> list[Send]:
     return [send for send in waiting if isinstance(send, Send)]
 
 
-def move_tasks(stored: Stored, shape: GraphShape, renamed: Mapping[str, str]) -> None:
+def move_tasks(stored: Stored, shape: GraphShape, renamed: Mapping[int | None, Mapping[str, str]]) -> None:
     """Give pending writes the ids and paths of the tasks as the code now names them.
 
     Args:
         stored: after its migrations, apart from ids and paths of tasks.
         shape: of its graph.
-        renamed: old names of nodes to new ones.
+        renamed: for each version that writes have, the names of nodes at that version to those of now. What has
+            another version was written by today's code, and lies under the right ids already.
 
     Raises:
         SchemaError: a task cannot be followed to its new name.
     """
     step = stored.metadata.get("step")
-    tasks = {(write.task_id, write.task_path) for write in stored.pending_writes if write.task_path}
-    tasks = {task for task in tasks if task[0] != NULL_TASK_ID}
-    if not tasks or not isinstance(step, int):
+    if not stored.pending_writes or not isinstance(step, int):
         return
-    mover = _Mover(
-        stored, shape, renamed, TaskHash(stored.checkpoint_id, stored.checkpoint_ns, step + 1, stored.layout)
-    )
-    moves = {task: mover.move(*task) for task in tasks}
-    for task, (id, path) in moves.items():
-        if task != (id, path):
-            stored.note(f"what task {task[0]} ({task[1]}) wrote belongs to task {id} ({path}) now")
-    stored.pending_writes = [
-        mover.interrupts(write, *moves[key]) if (key := (write.task_id, write.task_path)) in moves else write
-        for write in stored.pending_writes
+    hashes = TaskHash(stored.checkpoint_id, stored.checkpoint_ns, step + 1, stored.layout)
+    movers = {version: _Mover(stored, shape, names, hashes) for version, names in renamed.items()}
+    moved = [
+        movers[write.version].moved(write) if write.version in movers else write for write in stored.pending_writes
     ]
+    # As the framework applies writes: by path, and then by id.
+    stored.pending_writes = sorted(_without_replaced(moved), key=lambda write: (write.task_path, write.task_id))
+
+
+def _without_replaced(writes: list[PendingWrite]) -> list[PendingWrite]:
+    """Of the special writes of a task only the last counts: that under its new id, if there are two now."""
+    last: dict[tuple[str, str], PendingWrite] = {}
+    for write in sorted(writes, key=lambda write: -1 if write.version is None else write.version):
+        if write.channel in WRITES_IDX_MAP:
+            last[write.task_id, write.channel] = write
+    return [write for write in writes if last.get((write.task_id, write.channel), write) is write]
 
 
 class _Mover:
-    """Follows the tasks of one checkpoint."""
+    """Follows the tasks of one checkpoint, from the names that nodes had at one version."""
 
     def __init__(self, stored: Stored, shape: GraphShape, renamed: Mapping[str, str], hashes: TaskHash) -> None:
         self._stored = stored
@@ -107,10 +112,21 @@ class _Mover:
         self._old_names = {new: old for old, new in renamed.items()}
         self._hashes = hashes
         self._sends = _sends(stored)
+        self._moves: dict[tuple[str, str], tuple[str, str]] = {}
         self._namespaces: dict[tuple[str, str], tuple[str, str, str]] = {}
 
-    def move(self, id: str, path: str) -> tuple[str, str]:
-        """The id and path of a task now."""
+    def moved(self, write: PendingWrite) -> PendingWrite:
+        """A write under the id and path that its task has now."""
+        if not write.task_path or write.task_id == NULL_TASK_ID:
+            return write
+        task = (write.task_id, write.task_path)
+        if task not in self._moves:
+            self._moves[task] = id, path = self._move(*task)
+            if (id, path) != task:
+                self._stored.note(f"what task {task[0]} ({task[1]}) wrote belongs to task {id} ({path}) now")
+        return self._with_interrupts(write, *self._moves[task])
+
+    def _move(self, id: str, path: str) -> tuple[str, str]:
         match parse_path(path):
             case NodePath(node):
                 return self._moved_node(id, path, node)
@@ -166,7 +182,7 @@ class _Mover:
                 f"it has finished, which would be made again; let the thread finish this step with the old code first"
             )
 
-    def interrupts(self, write: Any, id: str, path: str) -> Any:
+    def _with_interrupts(self, write: PendingWrite, id: str, path: str) -> PendingWrite:
         """The write under its new task, with the interrupts in it under their new ids."""
         moved = write._replace(task_id=id, task_path=path)
         names = self._namespaces.get((write.task_id, write.task_path))

@@ -63,8 +63,6 @@ class Saved:
     checkpoint: dict[str, Any]
     metadata: dict[str, Any]
     writes: list[PendingWrite]
-    new_writes: list[PendingWrite]
-    """What newer code wrote for a checkpoint of older code: not to be upgraded."""
 
     @property
     def values(self) -> dict[str, Any]:
@@ -147,12 +145,6 @@ class Reader:
         thread = header.thread
         place = Place(thread, header.ns)
         values = {channel: self._load(place, header.version, channel, ref) for channel, ref in record.channels.items()}
-        old: list[PendingWrite] = []
-        new: list[PendingWrite] = []
-        for write in self.pending(place, header.id):
-            value = self._load(place, write.version, write.channel, write.ref)
-            known = new if self._schema is not None and write.version == self._schema.version != header.version else old
-            known.append(PendingWrite(write.task_id, write.task_path, write.channel, value))
         return Saved(
             place=place,
             number=header.number,
@@ -163,8 +155,16 @@ class Reader:
             version=header.version,
             checkpoint={**record.checkpoint, "channel_values": values},
             metadata=record.metadata,
-            writes=old,
-            new_writes=new,
+            writes=[
+                PendingWrite(
+                    write.task_id,
+                    write.task_path,
+                    write.channel,
+                    self._load(place, write.version, write.channel, write.ref),
+                    write.version,
+                )
+                for write in self.pending(place, header.id)
+            ],
         )
 
     def _load(self, place: Place, version: int, channel: str, ref: Ref) -> Any:

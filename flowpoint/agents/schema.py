@@ -32,7 +32,7 @@ from flowpoint.agents.fits import checker
 from flowpoint.agents.graph_shape import GraphShape, is_internal, shapes_of
 from flowpoint.agents.migrations import Add, Convert, Drop, Migration, Rename, RenameNode
 from flowpoint.agents.pending import move_tasks, pending_nodes
-from flowpoint.agents.stored import Stored, StoredObject, graph_path
+from flowpoint.agents.stored import PendingWrite, Stored, StoredObject, graph_path
 from flowpoint.errors import ConfigError, FlowPointError, SchemaError
 
 __all__ = ["CheckReport", "Schema"]
@@ -112,6 +112,8 @@ class Schema:
     def is_current(self, version: int, checkpoint_ns: str, channel: str) -> bool:
         """Whether the code can read a stored value as it is (`decode`), or a stand-in may have to do (`decode_old`).
 
+        `version` is the one that the value was written with: that of the checkpoint, or of the put of pending writes.
+
         A stand-in does for what a migration is going to convert, and for a channel that the code no longer has: its
         class may have gone with it, and it is only carried along.
         """
@@ -153,22 +155,22 @@ class Schema:
             metadata=deepcopy(stored.metadata),
             notes=list(stored.notes),
         )
-        first = stored.version if stored.version or 0 in self._migrations else 1
-        renamed: dict[str, str] = {}
-        for step in chain.from_iterable(self._migrations.get(at, ()) for at in range(first, self.version)):
-            if step.graph != stored.graph:
-                continue
-            step.apply(upgraded)
-            if isinstance(step, RenameNode):
-                names = step.names()
-                first_names = {old for old in names if old not in renamed.values()}
-                renamed = {old: names.get(new, new) for old, new in renamed.items()}
-                renamed |= {old: names[old] for old in first_names}
+        for at in range(self._first(stored.version), self.version):
+            # What newer code has written to an older checkpoint joins in at its own version.
+            newer = [write for write in upgraded.pending_writes if self._version_of(write, stored) > at]
+            upgraded.pending_writes = [write for write in upgraded.pending_writes if write not in newer]
+            for step in self._migrations.get(at, ()):
+                if step.graph == stored.graph:
+                    step.apply(upgraded)
+            upgraded.pending_writes += newer
         self._refuse_unread(upgraded)
         shape = self._shapes.get(stored.graph)
+        renamed = self._renamed(stored.graph, stored.version)
         if shape is not None:
             self._refuse_moved_graphs(upgraded, renamed)
-            move_tasks(upgraded, shape, renamed)
+            old = {write.version for write in upgraded.pending_writes} - {self.version}
+            versions = {version: stored.version if version is None else version for version in old}
+            move_tasks(upgraded, shape, {old: self._renamed(stored.graph, at) for old, at in versions.items()})
         elif renamed and stored.pending_writes:
             raise SchemaError(
                 f"{stored.where()}: cannot rename nodes of the sub-graph {stored.graph!r} while tasks of it are "
@@ -177,6 +179,25 @@ class Schema:
             )
         upgraded.note(f"brought from version {stored.version} of the schema to {self.version}")
         return upgraded
+
+    def _first(self, version: int) -> int:
+        """The version from which a checkpoint is brought on: what has none counts as the first one there is."""
+        return version if version or 0 in self._migrations else 1
+
+    def _renamed(self, graph: str, version: int) -> dict[str, str]:
+        """The names that nodes of a graph had at a version, to those they have now."""
+        renamed: dict[str, str] = {}
+        for step in chain.from_iterable(
+            self._migrations.get(at, ()) for at in range(self._first(version), self.version)
+        ):
+            if isinstance(step, RenameNode) and step.graph == graph:
+                names = step.names()
+                first_names = {old: new for old, new in names.items() if old not in renamed.values()}
+                renamed = {old: names.get(new, new) for old, new in renamed.items()} | first_names
+        return renamed
+
+    def _version_of(self, write: PendingWrite, stored: Stored) -> int:
+        return self._first(stored.version if write.version is None else write.version)
 
     def _refuse_unread(self, stored: Stored) -> None:
         shape = self._shapes.get(stored.graph)

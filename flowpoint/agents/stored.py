@@ -14,12 +14,16 @@ __all__ = ["PendingWrite", "Stored", "StoredObject"]
 
 
 class PendingWrite(NamedTuple):
-    """What a task wrote that no later checkpoint holds yet."""
+    """What a task wrote that no later checkpoint holds yet.
+
+    version: of the schema it was written with, which may be newer than that of the checkpoint; None if it is the same.
+    """
 
     task_id: str
     task_path: str
     channel: str
     value: Any
+    version: int | None = None
 
 
 @dataclass(slots=True)

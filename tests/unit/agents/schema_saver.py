@@ -30,7 +30,7 @@ class Disk:
     """What outlives a deployment."""
 
     rows: dict[tuple[str, str], dict[str, Row]] = field(default_factory=dict)
-    writes: dict[tuple[str, str, str], dict[tuple[str, int], tuple[str, str, bytes]]] = field(default_factory=dict)
+    writes: dict[tuple[str, str, str], dict[tuple[str, int], tuple[str, str, bytes, int]]] = field(default_factory=dict)
 
 
 class SchemaSaver(BaseCheckpointSaver[str]):
@@ -71,18 +71,19 @@ class SchemaSaver(BaseCheckpointSaver[str]):
         for index, (channel, value) in enumerate(writes):
             at = (task_id, SPECIAL.get(channel, index))
             if at[1] < 0 or at not in kept:
-                kept[at] = (task_path, channel, self.values.encode(value, thread=key[0], channel=channel))
+                data = self.values.encode(value, thread=key[0], channel=channel)
+                kept[at] = (task_path, channel, data, self.schema.version if self.schema else 0)
 
     def stored(self, thread: str, ns: str, id: str) -> Stored:
         row = self.disk.rows[thread, ns][id]
 
-        def decode(data: bytes, *, thread: str, channel: str) -> Any:
-            is_current = self.schema is None or self.schema.is_current(row.version, ns, channel)
+        def decode(data: bytes, channel: str, version: int) -> Any:
+            is_current = self.schema is None or self.schema.is_current(version, ns, channel)
             return (self.values.decode if is_current else self.values.decode_old)(data, thread=thread, channel=channel)
 
         writes = [
-            PendingWrite(task_id, path, channel, decode(data, thread=thread, channel=channel))
-            for (task_id, index), (path, channel, data) in sorted(
+            PendingWrite(task_id, path, channel, decode(data, channel, version), version)
+            for (task_id, index), (path, channel, data, version) in sorted(
                 self.disk.writes.get((thread, ns, id), {}).items(),
                 key=lambda item: writes_sort_key(item[1][0], *item[0]),
             )
@@ -92,7 +93,7 @@ class SchemaSaver(BaseCheckpointSaver[str]):
             thread=thread,
             checkpoint_id=id,
             checkpoint_ns=ns,
-            channels={name: decode(data, thread=thread, channel=name) for name, data in row.values.items()},
+            channels={name: decode(data, name, row.version) for name, data in row.values.items()},
             channel_versions=dict(row.checkpoint["channel_versions"]),
             versions_seen={node: dict(seen) for node, seen in row.checkpoint["versions_seen"].items()},
             metadata=dict(row.metadata),

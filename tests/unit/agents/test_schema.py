@@ -362,6 +362,47 @@ def test_an_interrupt_and_a_finished_sibling_move_to_the_new_names(join: bool) -
     assert second.get_state(T).next == ()
 
 
+def test_what_the_new_code_writes_to_the_old_checkpoint_takes_the_place_of_what_was_moved_there() -> None:
+    disk, ran = Disk(), []
+    deploy(disk, parallel(asks, ("done", "ask"), ran)).invoke({"l": []}, T)
+    second = deploy(disk, parallel(asks, ("done", "review"), ran), 2, {1: [RenameNode("ask", "review")]})
+    (shown,) = second.get_state(T).interrupts
+    second.invoke(Command(resume={shown.id: "yes"}), T)
+    (shown,) = second.get_state(T).interrupts
+    assert shown.value == "really?"
+    third = deploy(
+        disk,
+        parallel(asks, ("done", "approve"), ran),
+        3,
+        {1: [RenameNode("ask", "review")], 2: [RenameNode("review", "approve")]},
+    )
+    (shown,) = third.get_state(T).interrupts
+    assert third.invoke(Command(resume={shown.id: "indeed"}), T) == {"l": ["yes", "indeed", "done"]}
+    assert ran == ["done"]
+
+
+def test_what_the_new_code_writes_to_the_old_checkpoint_is_not_migrated_again() -> None:
+    def build(kind: Any, done: Any, ran: list[str], fails: bool) -> StateGraph:
+        def finish(state: Any) -> dict[str, Any]:
+            ran.append("x")
+            if fails:
+                raise ValueError("not yet")
+            return {"total": done}
+
+        fields = {"total": Annotated[kind, operator.add], "answer": str}
+        nodes = [("done", finish), ("ask", lambda s: {"answer": interrupt("?")})]
+        return graph_of(fields, *nodes, edges=[(START, "done"), (START, "ask")])
+
+    disk, ran = Disk(), []
+    with pytest.raises(ValueError, match="not yet"):
+        deploy(disk, build(str, "5", ran, fails=True)).invoke({"total": "1"}, T)
+    steps = {1: [Convert("total", lambda text: 10 * int(text))]}
+    second = deploy(disk, build(int, 5, ran, fails=False), 2, steps)
+    second.invoke(None, T)
+    assert second.invoke(Command(resume="y"), T) == {"total": 15, "answer": "y"}
+    assert ran == ["x", "x"]
+
+
 def test_an_edge_that_was_added_does_not_make_a_finished_sibling_run_again() -> None:
     disk, ran = Disk(), []
     deploy(disk, parallel(asks, ("done", "ask"), ran)).invoke({"l": []}, T)
