@@ -27,7 +27,8 @@ import rocksdict
 from flowpoint.agents.kv import Entry, Section, after
 from flowpoint.errors import StorageError, StoreInUseError, UsageError
 
-FLUSH_SECONDS: Final = 0.05
+FLUSH_SECONDS: Final = 0.2
+"""While the log is synced, other writes wait: more often would cost more than it saves."""
 
 _OWNER: Final = "flowpoint-owner"
 _SYNCED: Final = b"s"
