@@ -46,6 +46,7 @@ _MODULES = {
     "Schema": "schema",
     "StoredObject": "stored",
     "ainvoke_with_retry": "retry",
+    "StoredObject": "stored",
     "idempotency_key": "effects",
     "invoke_with_retry": "retry",
     "types_of": "types",
