@@ -13,13 +13,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from flowpoint.api import END as END
+    from flowpoint.api import Aggregate as Aggregate
+    from flowpoint.api import BroadcastState as BroadcastState
     from flowpoint.api import ConnectorContext as ConnectorContext
+    from flowpoint.api import CoProcessFunction as CoProcessFunction
     from flowpoint.api import Job as Job
     from flowpoint.api import KeyedProcessFunction as KeyedProcessFunction
     from flowpoint.api import KeyedStream as KeyedStream
     from flowpoint.api import ListState as ListState
     from flowpoint.api import MapState as MapState
     from flowpoint.api import ProcessContext as ProcessContext
+    from flowpoint.api import ProcessFunction as ProcessFunction
+    from flowpoint.api import ReducingState as ReducingState
     from flowpoint.api import Sink as Sink
     from flowpoint.api import SinkWriter as SinkWriter
     from flowpoint.api import Source as Source
@@ -32,6 +37,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "END",
+    "Aggregate",
+    "BroadcastState",
+    "CoProcessFunction",
     "ConnectorContext",
     "Job",
     "KeyedProcessFunction",
@@ -39,6 +47,8 @@ __all__ = [
     "ListState",
     "MapState",
     "ProcessContext",
+    "ProcessFunction",
+    "ReducingState",
     "Sink",
     "SinkWriter",
     "Source",

@@ -12,11 +12,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from flowpoint.api.functions import Aggregate as Aggregate
+    from flowpoint.api.functions import CoProcessFunction as CoProcessFunction
     from flowpoint.api.functions import KeyedProcessFunction as KeyedProcessFunction
     from flowpoint.api.functions import OpenContext as OpenContext
+    from flowpoint.api.functions import PlainContext as PlainContext
     from flowpoint.api.functions import ProcessContext as ProcessContext
+    from flowpoint.api.functions import ProcessFunction as ProcessFunction
     from flowpoint.api.functions import Timers as Timers
     from flowpoint.api.job import Job as Job
+    from flowpoint.api.stream import ConnectedStreams as ConnectedStreams
     from flowpoint.api.stream import KeyedStream as KeyedStream
     from flowpoint.api.stream import Stream as Stream
     from flowpoint.runtime.contracts import END as END
@@ -28,13 +33,19 @@ if TYPE_CHECKING:
     from flowpoint.runtime.contracts import Source as Source
     from flowpoint.runtime.contracts import SourceReader as SourceReader
     from flowpoint.runtime.contracts import Split as Split
+    from flowpoint.state.broadcast import BroadcastState as BroadcastState
     from flowpoint.state.kinds import ListState as ListState
     from flowpoint.state.kinds import MapState as MapState
+    from flowpoint.state.kinds import ReducingState as ReducingState
     from flowpoint.state.kinds import ValueState as ValueState
 
 _HOME_OF: Final = {
     "END": "flowpoint.runtime.contracts",
+    "Aggregate": "flowpoint.api.functions",
+    "BroadcastState": "flowpoint.state.broadcast",
     "Clock": "flowpoint.runtime.contracts",
+    "CoProcessFunction": "flowpoint.api.functions",
+    "ConnectedStreams": "flowpoint.api.stream",
     "ConnectorContext": "flowpoint.runtime.contracts",
     "HasGuarantee": "flowpoint.runtime.contracts",
     "Job": "flowpoint.api.job",
@@ -43,7 +54,10 @@ _HOME_OF: Final = {
     "ListState": "flowpoint.state.kinds",
     "MapState": "flowpoint.state.kinds",
     "OpenContext": "flowpoint.api.functions",
+    "PlainContext": "flowpoint.api.functions",
     "ProcessContext": "flowpoint.api.functions",
+    "ProcessFunction": "flowpoint.api.functions",
+    "ReducingState": "flowpoint.state.kinds",
     "Sink": "flowpoint.runtime.contracts",
     "SinkWriter": "flowpoint.runtime.contracts",
     "Source": "flowpoint.runtime.contracts",

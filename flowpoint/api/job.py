@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from flowpoint.api.stream import Stream, call_place
 from flowpoint.errors import UsageError
 from flowpoint.model.plan import OperatorKind
-from flowpoint.plan.graph import StreamGraph
+from flowpoint.plan.graph import Link, StreamGraph
 
 if TYPE_CHECKING:
     from flowpoint.runtime.contracts import Source
@@ -50,7 +50,7 @@ class Job:
         index = self._graph.add(
             OperatorKind.SOURCE, source, place=call_place(), uid=uid, name=name, parallelism=parallelism
         )
-        return Stream(self._graph, (index,))
+        return Stream(self._graph, (Link(index),))
 
     def graph(self) -> StreamGraph:
         """What has been built so far."""

@@ -2,8 +2,9 @@
 
 A stream is a handle on the operators whose output it is (several after `union`); each method appends one operator to
 the job's graph and returns the stream of its output. `key_by` only remembers the key function for the keyed operators
-that follow. Nothing runs, and nothing is checked but that streams fit together: the graph as a whole is judged when
-the job is compiled, with messages that name the line recorded here.
+that follow; `rebalance`, `broadcast` and `side_output` remember how, and which, records flow on. Nothing runs, and
+nothing is checked but that streams fit together: the graph as a whole is judged when the job is compiled, with messages
+that name the line recorded here.
 
 Every method that makes an operator takes `uid` (identifies its state in snapshots), `name` (for people) and
 `parallelism` (the job's when None).
@@ -18,14 +19,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from flowpoint.errors import PlanError
-from flowpoint.model.plan import OperatorKind
-from flowpoint.plan.graph import KeySelector, StreamGraph
+from flowpoint.model.event_time import TimestampAssignment
+from flowpoint.model.plan import PROCESS_KINDS, OperatorKind, Partition
+from flowpoint.plan.graph import KeySelector, Link, StreamGraph
 
 if TYPE_CHECKING:
-    from flowpoint.api.functions import KeyedProcessFunction
+    from flowpoint.api.functions import Aggregate, CoProcessFunction, KeyedProcessFunction, ProcessFunction
     from flowpoint.runtime.contracts import Sink
 
 T = TypeVar("T")
@@ -46,9 +49,9 @@ class Stream(Generic[T]):
         ['source', 'filter', 'map', 'sink']
     """
 
-    def __init__(self, graph: StreamGraph, inputs: tuple[int, ...]) -> None:
+    def __init__(self, graph: StreamGraph, links: tuple[Link, ...]) -> None:
         self._graph = graph
-        self._inputs = inputs
+        self._links = links
 
     def map(
         self, fn: Callable[[T], U], *, uid: str | None = None, name: str | None = None, parallelism: int | None = None
@@ -83,7 +86,87 @@ class Stream(Generic[T]):
 
         All records of one key go to the same subtask, in the order in which each upstream subtask sent them.
         """
-        return KeyedStream(self._graph, self._inputs, self._graph.add_key(fn, call_place()))
+        if any(link.partition is Partition.BROADCAST for link in self._links):
+            raise PlanError(
+                f"key_by at {call_place()} cannot follow broadcast: the records of one key go to one subtask, those of"
+                " a broadcast stream to all; remove broadcast, or connect a keyed stream with it"
+            )
+        return KeyedStream(self._graph, self._links, self._graph.add_key(fn, call_place()))
+
+    def process(
+        self,
+        fn: ProcessFunction,
+        *,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream[Any]:
+        """What `fn.process` yields: per-record logic that sees timestamps and has side outputs, without keys."""
+        return self._add(OperatorKind.PLAIN_PROCESS, fn, uid, name, parallelism)
+
+    def assign_timestamps(
+        self,
+        fn: Callable[[T], int],
+        max_out_of_orderness: float | str = 0,
+        idle_timeout: float | str | None = None,
+        *,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream[T]:
+        """The same records, with `fn(record)` as their event time (epoch ms), and watermarks that follow the newest.
+
+        Args:
+            fn: record -> epoch milliseconds, an int.
+            max_out_of_orderness: how far behind the newest a record may come and still be on time: the watermark is
+                `newest - max_out_of_orderness - 1`. Seconds, or text such as "2s".
+            idle_timeout: when a subtask has waited this long for a record, others no longer wait for its watermark.
+                None: they do.
+        """
+        place = call_place()
+        assignment = TimestampAssignment(
+            fn,
+            round(_seconds("max_out_of_orderness", max_out_of_orderness, place) * 1000),
+            None if idle_timeout is None else _seconds("idle_timeout", idle_timeout, place),
+        )
+        return self._add(OperatorKind.ASSIGN_TIMESTAMPS, assignment, uid, name, parallelism)
+
+    def rebalance(self) -> Stream[T]:
+        """The same records, dealt out in turn to the subtasks of the operator that follows."""
+        return self._moved(Partition.REBALANCE)
+
+    def broadcast(self) -> Stream[T]:
+        """The same records, each going to every subtask of the operator that follows."""
+        return self._moved(Partition.BROADCAST)
+
+    def _moved(self, partition: Partition) -> Stream[T]:
+        return Stream(self._graph, tuple(replace(link, partition=partition) for link in self._links))
+
+    def side_output(self, tag: str) -> Stream[Any]:
+        """What the process function right before it emits with `ctx.output(tag, value)`.
+
+        Raises:
+            PlanError: there is no process function right before it.
+        """
+        place = call_place()
+        if not isinstance(tag, str) or not tag or not tag.isprintable():
+            raise PlanError(f"side_output at {place} got the tag {tag!r}: a tag is a str of printable characters")
+        for link in self._links:
+            operator = self._graph.operators[link.source]
+            if operator.kind not in PROCESS_KINDS or link.tag or link.partition is not None:
+                raise PlanError(
+                    f"side_output({tag!r}) at {place} does not stand right behind a process function, so nothing can be"
+                    f" in it: call it on the stream that process(...) returned (seen: {operator.label})"
+                )
+        return Stream(self._graph, tuple(Link(link.source, tag=tag) for link in self._links))
+
+    def connect(self, other: Stream[Any] | KeyedStream[Any, Any]) -> ConnectedStreams:
+        """This stream and another one as the two inputs of one function: `connect(...).process(function)`.
+
+        Raises:
+            PlanError: `other` is not a stream of this job.
+        """
+        return _connected(self, other)
 
     def union(self, *others: Stream[T]) -> Stream[T]:
         """The records of this stream and of all others, in no particular order between them.
@@ -91,7 +174,7 @@ class Stream(Generic[T]):
         Raises:
             PlanError: one of them is not a stream of this job.
         """
-        inputs = self._inputs
+        links = self._links
         for other in others:
             if not isinstance(other, Stream):
                 raise PlanError(f"union at {call_place()} got {_describe(other)}: pass streams")
@@ -100,8 +183,8 @@ class Stream(Generic[T]):
                     f"union at {call_place()} mixes streams of two jobs, {self._graph.job!r} and {other._graph.job!r}:"
                     " build both streams from one Job"
                 )
-            inputs += other._inputs
-        return Stream(self._graph, inputs)
+            links += other._links
+        return Stream(self._graph, links)
 
     def sink(
         self, sink: Sink, *, uid: str | None = None, name: str | None = None, parallelism: int | None = None
@@ -113,15 +196,16 @@ class Stream(Generic[T]):
         self, kind: OperatorKind, function: object, uid: str | None, name: str | None, parallelism: int | None
     ) -> Stream[Any]:
         index = self._graph.add(
-            kind, function, self._inputs, place=call_place(), uid=uid, name=name, parallelism=parallelism
+            kind, function, self._links, place=call_place(), uid=uid, name=name, parallelism=parallelism
         )
-        return Stream(self._graph, (index,))
+        return Stream(self._graph, (Link(index),))
 
 
 class KeyedStream(Generic[K, T]):
     """Records of type `T` with keys of type `K`. Made by `Stream.key_by`; only keyed operators can follow.
 
-    `count`, `sum` and `reduce` emit `(key, value)` for every record, `value` being the result so far.
+    `count`, `sum`, `min`, `max`, `reduce` and `aggregate` emit `(key, value)` for every record, `value` being the
+    result so far.
 
     Example:
         >>> from flowpoint import Job
@@ -131,9 +215,9 @@ class KeyedStream(Generic[K, T]):
         >>> words.key_by(str.lower).count(uid="counts").sink(PrintSink(), uid="out")
     """
 
-    def __init__(self, graph: StreamGraph, inputs: tuple[int, ...], key: KeySelector) -> None:
+    def __init__(self, graph: StreamGraph, links: tuple[Link, ...], key: KeySelector) -> None:
         self._graph = graph
-        self._inputs = inputs
+        self._links = links
         self._key = key
 
     def count(
@@ -152,6 +236,39 @@ class KeyedStream(Generic[K, T]):
     ) -> Stream[tuple[K, U]]:
         """`(key, sum so far)` for every record, of `fn(record)`, or of the records themselves."""
         return self._add(OperatorKind.SUM, fn, uid, name, parallelism)
+
+    def min(
+        self,
+        fn: Callable[[T], U] | None = None,
+        *,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream[tuple[K, U]]:
+        """`(key, least so far)` for every record, of `fn(record)`, or of the records themselves."""
+        return self._add(OperatorKind.MIN, fn, uid, name, parallelism)
+
+    def max(
+        self,
+        fn: Callable[[T], U] | None = None,
+        *,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream[tuple[K, U]]:
+        """`(key, greatest so far)` for every record, of `fn(record)`, or of the records themselves."""
+        return self._add(OperatorKind.MAX, fn, uid, name, parallelism)
+
+    def aggregate(
+        self,
+        aggregate: Aggregate[T, Any, U],
+        *,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream[tuple[K, U]]:
+        """`(key, result so far)` for every record."""
+        return self._add(OperatorKind.AGGREGATE, aggregate, uid, name, parallelism)
 
     def reduce(
         self,
@@ -175,13 +292,21 @@ class KeyedStream(Generic[K, T]):
         """What `fn.process` and `fn.on_timer` yield; `fn` may keep state and set timers per key."""
         return self._add(OperatorKind.PROCESS, fn, uid, name, parallelism)
 
+    def connect(self, other: Stream[Any] | KeyedStream[Any, Any]) -> ConnectedStreams:
+        """This stream and another keyed or broadcast one as the two inputs of one function.
+
+        Raises:
+            PlanError: `other` is not a stream of this job.
+        """
+        return _connected(self, other)
+
     def _add(
         self, kind: OperatorKind, function: object, uid: str | None, name: str | None, parallelism: int | None
     ) -> Stream[Any]:
         index = self._graph.add(
-            kind, function, self._inputs, place=call_place(), key=self._key, uid=uid, name=name, parallelism=parallelism
+            kind, function, self._links, place=call_place(), key=self._key, uid=uid, name=name, parallelism=parallelism
         )
-        return Stream(self._graph, (index,))
+        return Stream(self._graph, (Link(index),))
 
     if not TYPE_CHECKING:  # for a checker, these methods simply do not exist
 
@@ -190,8 +315,83 @@ class KeyedStream(Generic[K, T]):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {attribute!r}")
             raise PlanError(
                 f"{attribute} at {call_place()} cannot follow {self._key.name}: a keyed operator must follow key_by"
-                f" (count, sum, reduce or process); use {attribute} before key_by or after the keyed operator"
+                f" (count, sum, reduce, process, ...); use {attribute} before key_by or after the keyed operator"
             )
+
+
+class ConnectedStreams:
+    """Two streams that one function reads. Made by `connect`; only `process` can follow.
+
+    Example:
+        >>> from flowpoint import CoProcessFunction, Job
+        >>> from flowpoint.connectors import CollectionSource, PrintSink
+        >>> class Both(CoProcessFunction):
+        ...     def process1(self, value, ctx):
+        ...         yield "first", value
+        ...
+        ...     def process2(self, value, ctx):
+        ...         yield "second", value
+        >>> job = Job("demo")
+        >>> words, numbers = job.source(CollectionSource(["a"])), job.source(CollectionSource([1]))
+        >>> words.connect(numbers).process(Both(), uid="both").sink(PrintSink(), uid="out")
+    """
+
+    def __init__(
+        self,
+        graph: StreamGraph,
+        links: tuple[Link, ...],
+        key: KeySelector | None,
+        second_key: KeySelector | None,
+    ) -> None:
+        self._graph = graph
+        self._links = links
+        self._key = key
+        self._second_key = second_key
+
+    def process(
+        self,
+        fn: CoProcessFunction,
+        *,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream[Any]:
+        """What `fn.process1`, `fn.process2` and `fn.on_timer` yield."""
+        is_keyed = self._key is not None or self._second_key is not None
+        index = self._graph.add(
+            OperatorKind.CO_PROCESS if is_keyed else OperatorKind.PLAIN_CO_PROCESS,
+            fn,
+            self._links,
+            place=call_place(),
+            key=self._key,
+            second_key=self._second_key,
+            uid=uid,
+            name=name,
+            parallelism=parallelism,
+        )
+        return Stream(self._graph, (Link(index),))
+
+
+def _connected(first: Stream[Any] | KeyedStream[Any, Any], second: object) -> ConnectedStreams:
+    if not isinstance(second, Stream | KeyedStream):
+        raise PlanError(f"connect at {call_place()} got a {type(second).__name__}: pass a stream of the same job")
+    if second._graph is not first._graph:
+        raise PlanError(
+            f"connect at {call_place()} mixes streams of two jobs, {first._graph.job!r} and {second._graph.job!r}:"
+            " build both streams from one Job"
+        )
+    links = (*first._links, *(replace(link, port=1) for link in second._links))
+    return ConnectedStreams(first._graph, links, getattr(first, "_key", None), getattr(second, "_key", None))
+
+
+def _seconds(what: str, value: float | str, place: str) -> float:
+    # Found when it is needed: describing a job must not load what runs it.
+    from flowpoint.launch.quantities import parse_duration
+
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise PlanError(f"assign_timestamps at {place} got {what}={value!r}: it must be {error}") from None
 
 
 def call_place() -> str:
@@ -207,5 +407,5 @@ _OWN_MODULES = frozenset({"flowpoint.api.stream", "flowpoint.api.job"})
 
 def _describe(thing: object) -> str:
     if isinstance(thing, KeyedStream):
-        return f"the result of {thing._key.name}, which needs a keyed operator (count, sum, reduce or process) first"
+        return f"the result of {thing._key.name}, which needs a keyed operator (count, sum, reduce, process, ...) first"
     return f"a {type(thing).__name__}"

@@ -38,13 +38,15 @@ class Barrier:
     """Separates the records of checkpoint `checkpoint` from those after it.
 
     `kind` is "checkpoint" or "savepoint"; `final` is the last checkpoint of a bounded job; `halt` asks sources to emit
-    nothing after it (stop).
+    nothing after it (stop); `drain` (only with `halt`) says that time ended before it: the greatest watermark came
+    first, and what waits for time fires before its snapshot.
     """
 
     checkpoint: int
     kind: str = "checkpoint"
     halt: bool = False
     final: bool = False
+    drain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +57,23 @@ class Watermark:
 
 
 @dataclass(frozen=True, slots=True)
+class Idleness:
+    """Whether this channel is idle: then it does not hold the receiver's watermark back. A batch ends it, too."""
+
+    is_idle: bool
+
+
+@dataclass(frozen=True, slots=True)
 class EndOfInput:
     """No more records come in this channel. Barriers still do."""
 
 
 END_OF_INPUT = EndOfInput()
-WATERMARK_MAX = 2**63 - 1
+WATERMARK_MIN = -(2**63)
+"""No watermark has come yet."""
 
-Event = Barrier | Watermark | EndOfInput
+WATERMARK_MAX = 2**63 - 1
+"""The end of event time: comes at the end of input."""
+
+Event = Barrier | Watermark | Idleness | EndOfInput
 Element = Batch | Event

@@ -7,6 +7,7 @@ and to the savepoint's own folder for savepoints.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +50,8 @@ class SubtaskState:
     states: state name -> schema data, of keyed state.
     splits: for sources, a list of {"id", "data", "position", "ended"}.
     committables: for sinks, a list of {"checkpoint": int, "data": JSON}, oldest first, not yet confirmed.
+    broadcast: broadcast state, files as above. Equal in all subtasks: a restored subtask takes over one of them whole.
+    watermark: where event time stood (None: there is none yet).
     """
 
     files: tuple[StateFile, ...] = ()
@@ -56,6 +59,12 @@ class SubtaskState:
     states: dict[str, Any] = field(default_factory=dict)
     splits: tuple[dict[str, Any], ...] = ()
     committables: tuple[dict[str, Any], ...] = ()
+    broadcast: tuple[StateFile, ...] = ()
+    watermark: int | None = None
+
+    def every_file(self) -> tuple[StateFile, ...]:
+        """All files that it needs."""
+        return self.files + self.broadcast
 
     def to_data(self) -> dict[str, Any]:
         """As JSON-able data, without what is empty. The dicts in it are shared, not copied: they are never changed."""
@@ -65,19 +74,27 @@ class SubtaskState:
             "states": self.states,
             "splits": list(self.splits),
             "committables": list(self.committables),
+            "broadcast": [file.to_data() for file in self.broadcast],
         }
-        return {key: value for key, value in data.items() if value}
+        given = {key: value for key, value in data.items() if value}
+        return given if self.watermark is None else {**given, "watermark": self.watermark}
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> SubtaskState:
         """The reverse of `to_data`."""
         return cls(
-            files=tuple(StateFile(**{**f, "groups": tuple(f["groups"])}) for f in data.get("files", ())),
+            files=_files_from_data(data.get("files", ())),
             groups=tuple(data.get("groups", NO_GROUPS)),
             states=dict(data.get("states", {})),
             splits=tuple(data.get("splits", ())),
             committables=tuple(data.get("committables", ())),
+            broadcast=_files_from_data(data.get("broadcast", ())),
+            watermark=data.get("watermark"),
         )
+
+
+def _files_from_data(data: Iterable[dict[str, Any]]) -> tuple[StateFile, ...]:
+    return tuple(StateFile(**{**file, "groups": tuple(file["groups"])}) for file in data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +131,6 @@ class Manifest:
         seen: dict[str, StateFile] = {}
         for operator in self.operators.values():
             for subtask in operator.subtasks:
-                for file in subtask.files:
+                for file in subtask.every_file():
                     seen.setdefault(file.path, file)
         return list(seen.values())

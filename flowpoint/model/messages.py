@@ -151,7 +151,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """Sources of this worker: emit the barrier of this checkpoint now."""
+    """Sources of this worker: emit the barrier of this checkpoint now, after the greatest watermark if `drain`."""
 
     attempt: int
     checkpoint: int
@@ -159,6 +159,7 @@ class Trigger:
     halt: bool
     final: bool
     directory: str
+    drain: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,37 @@ class OperatorKind(StrEnum):
     FLAT_MAP = "flat_map"
     COUNT = "count"
     SUM = "sum"
+    MIN = "min"
+    MAX = "max"
     REDUCE = "reduce"
+    AGGREGATE = "aggregate"
     PROCESS = "process"
+    PLAIN_PROCESS = "plain_process"
+    CO_PROCESS = "co_process"
+    PLAIN_CO_PROCESS = "plain_co_process"
+    ASSIGN_TIMESTAMPS = "assign_timestamps"
     SINK = "sink"
 
 
-KEYED_KINDS = frozenset({OperatorKind.COUNT, OperatorKind.SUM, OperatorKind.REDUCE, OperatorKind.PROCESS})
+KEYED_KINDS = frozenset(
+    {
+        OperatorKind.COUNT,
+        OperatorKind.SUM,
+        OperatorKind.MIN,
+        OperatorKind.MAX,
+        OperatorKind.REDUCE,
+        OperatorKind.AGGREGATE,
+        OperatorKind.PROCESS,
+        OperatorKind.CO_PROCESS,
+    }
+)
+"""They keep state per key."""
+
+CO_KINDS = frozenset({OperatorKind.CO_PROCESS, OperatorKind.PLAIN_CO_PROCESS})
+"""They have two inputs, and may keep broadcast state when one of them is a broadcast stream."""
+
+PROCESS_KINDS = CO_KINDS | {OperatorKind.PROCESS, OperatorKind.PLAIN_PROCESS}
+"""They see watermarks and may emit side outputs."""
 
 
 class Partition(StrEnum):
@@ -47,7 +72,11 @@ class SubtaskId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OperatorSpec:
-    """One operator. `key_name` is how messages call the `key_by` before a keyed operator ("" otherwise)."""
+    """One operator.
+
+    key_name: how messages call the `key_by` before a keyed operator ("" otherwise). second_key_name: the same of the
+    second input of an operator that has two.
+    """
 
     uid: str
     name: str
@@ -55,6 +84,7 @@ class OperatorSpec:
     parallelism: int
     uid_is_generated: bool = False
     key_name: str = ""
+    second_key_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +98,20 @@ class TaskSpec:
 
 @dataclass(frozen=True, slots=True)
 class EdgeSpec:
-    """Records of task `source` go to task `target`. For HASH the key is that of the target's first operator."""
+    """Records of task `source` go to task `target`. For HASH the key is that of the target's first operator.
+
+    port: which input of the target it feeds, 0 or 1 (an operator with two inputs has a key for each).
+    tag: of the side output that it carries; "" is the main output.
+    timed: whether its records have timestamps, so that watermarks come with them.
+    """
 
     index: int
     source: int
     target: int
     partition: Partition
+    port: int = 0
+    tag: str = ""
+    timed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +163,6 @@ class JobPlan:
             max_parallelism=data["max_parallelism"],
             operators=tuple(OperatorSpec(**{**o, "kind": OperatorKind(o["kind"])}) for o in data["operators"]),
             tasks=tuple(TaskSpec(t["index"], tuple(t["operators"]), t["parallelism"]) for t in data["tasks"]),
-            edges=tuple(
-                EdgeSpec(e["index"], e["source"], e["target"], Partition(e["partition"])) for e in data["edges"]
-            ),
+            edges=tuple(EdgeSpec(**{**e, "partition": Partition(e["partition"])}) for e in data["edges"]),
             fingerprint=data["fingerprint"],
         )

@@ -1,8 +1,9 @@
 """Turns a stream graph into a job plan: parallelism, uids, chains, edges, fingerprint.
 
-An operator joins the task of its upstream when it has exactly one input, the upstream has no other consumer, both have
-the same parallelism, and the records need not move: no key between them, or both run once. All other links become
-edges between tasks: HASH before a keyed operator, FORWARD at equal parallelism, REBALANCE otherwise.
+An operator joins the task of its upstream when it has exactly one input, the upstream has no other consumer (not even
+of a side output), both have the same parallelism, and the records need not move: no key, rebalance or broadcast between
+them, or a key and both run once. All other links become edges between tasks: HASH before a keyed operator, what the
+author asked for, FORWARD at equal parallelism, REBALANCE otherwise.
 
 Invariants:
 - The plan depends on the graph and the two numbers only: every process that compiles the same job file gets the same
@@ -20,13 +21,23 @@ import json
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from flowpoint.model.plan import KEYED_KINDS, EdgeSpec, JobPlan, OperatorKind, OperatorSpec, Partition, TaskSpec
-from flowpoint.plan.graph import GraphOperator, StreamGraph
+from flowpoint.model.event_time import TimestampAssignment
+from flowpoint.model.plan import (
+    KEYED_KINDS,
+    PROCESS_KINDS,
+    EdgeSpec,
+    JobPlan,
+    OperatorKind,
+    OperatorSpec,
+    Partition,
+    TaskSpec,
+)
+from flowpoint.plan.graph import GraphOperator, Link, StreamGraph
 from flowpoint.plan.record_types import record_types_of
 from flowpoint.plan.validate import validate
 from flowpoint.runtime.contracts import OperatorDef
 
-STATEFUL_KINDS = KEYED_KINDS | {OperatorKind.SOURCE, OperatorKind.SINK}
+STATEFUL_KINDS = KEYED_KINDS | PROCESS_KINDS | {OperatorKind.SOURCE, OperatorKind.SINK, OperatorKind.ASSIGN_TIMESTAMPS}
 
 Chain = list[GraphOperator]
 
@@ -60,6 +71,7 @@ def compile_graph(
     uids = _assign_uids(graph)
     parallelisms = [operator.parallelism or parallelism for operator in graph.operators]
     chains = _chain(graph, parallelisms)
+    timed = _timed(graph)
     plan = JobPlan(
         job=graph.job,
         max_parallelism=max_parallelism,
@@ -68,7 +80,7 @@ def compile_graph(
             TaskSpec(index, tuple(uids[operator.index] for operator in chain), parallelisms[chain[0].index])
             for index, chain in enumerate(chains)
         ),
-        edges=_edges(chains, parallelisms),
+        edges=_edges(chains, parallelisms, timed),
         fingerprint="",
     )
     return CompiledJob(
@@ -116,27 +128,47 @@ def _chain(graph: StreamGraph, parallelisms: list[int]) -> list[Chain]:
 
 
 def _joins_upstream(operator: GraphOperator, consumers: Counter[int], parallelisms: list[int]) -> bool:
-    if len(operator.inputs) != 1:
+    if len(operator.links) != 1:
         return False
-    source = operator.inputs[0]
+    link = operator.links[0]
     here = parallelisms[operator.index]
-    stays = operator.key is None or here == 1
-    return stays and here == parallelisms[source] and consumers[source] == 1
+    stays = link.partition is None and not link.tag and (operator.key is None or here == 1)
+    return stays and here == parallelisms[link.source] and consumers[link.source] == 1
 
 
-def _edges(chains: list[Chain], parallelisms: list[int]) -> tuple[EdgeSpec, ...]:
+def _timed(graph: StreamGraph) -> list[bool]:
+    """Whether the records that an operator emits have timestamps, by operator index."""
+    timed: list[bool] = []
+    for operator in graph.operators:
+        timed.append(
+            operator.kind is OperatorKind.ASSIGN_TIMESTAMPS or any(timed[source] for source in operator.inputs)
+        )
+    return timed
+
+
+def _edges(chains: list[Chain], parallelisms: list[int], timed: list[bool]) -> tuple[EdgeSpec, ...]:
     task_of = {chain[-1].index: task for task, chain in enumerate(chains)}
-    links = [(source, target, chain[0]) for target, chain in enumerate(chains) for source in chain[0].inputs]
+    links = [(link, target, chain[0]) for target, chain in enumerate(chains) for link in chain[0].links]
     return tuple(
-        EdgeSpec(index, task_of[source], target, _partition(operator, source, parallelisms))
-        for index, (source, target, operator) in enumerate(links)
+        EdgeSpec(
+            index=index,
+            source=task_of[link.source],
+            target=target,
+            partition=_partition(operator, link, parallelisms),
+            port=link.port,
+            tag=link.tag,
+            timed=timed[link.source],
+        )
+        for index, (link, target, operator) in enumerate(links)
     )
 
 
-def _partition(operator: GraphOperator, source: int, parallelisms: list[int]) -> Partition:
-    if operator.key is not None:
+def _partition(operator: GraphOperator, link: Link, parallelisms: list[int]) -> Partition:
+    if operator.key_of(link.port) is not None:
         return Partition.HASH
-    return Partition.FORWARD if parallelisms[operator.index] == parallelisms[source] else Partition.REBALANCE
+    if link.partition is not None:
+        return link.partition
+    return Partition.FORWARD if parallelisms[operator.index] == parallelisms[link.source] else Partition.REBALANCE
 
 
 def _spec(operator: GraphOperator, uids: list[str], parallelisms: list[int]) -> OperatorSpec:
@@ -147,17 +179,22 @@ def _spec(operator: GraphOperator, uids: list[str], parallelisms: list[int]) -> 
         parallelism=parallelisms[operator.index],
         uid_is_generated=operator.uid is None,
         key_name=operator.key.name if operator.key is not None else "",
+        second_key_name=operator.second_key.name if operator.second_key is not None else "",
     )
 
 
 def _definition(graph: StreamGraph, operator: GraphOperator, uid: str) -> OperatorDef:
     key = operator.key.function if operator.key is not None else None
-    mentioned = record_types_of([operator.function, key])
+    second_key = operator.second_key.function if operator.second_key is not None else None
+    function = operator.function
+    asked = function.function if isinstance(function, TimestampAssignment) else function
+    mentioned = record_types_of([asked, key, second_key])
     return OperatorDef(
         uid=uid,
         kind=operator.kind,
-        function=operator.function,
+        function=function,
         key=key,
+        second_key=second_key,
         types=tuple(dict.fromkeys((*graph.types, *mentioned))),
     )
 

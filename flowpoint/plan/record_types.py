@@ -21,7 +21,7 @@ from typing import Any
 
 from flowpoint.plan.states import declared_states
 
-_PROCESS_METHODS = ("process", "on_timer")
+_PROCESS_METHODS = ("process", "process1", "process2", "on_timer", "create", "add", "result")
 
 
 def record_types_of(functions: Iterable[object]) -> tuple[type, ...]:

@@ -1,7 +1,7 @@
-"""Which state a KeyedProcessFunction declares: read from its class, without binding or running anything.
+"""Which state a process function declares: read from its class, without binding or running anything.
 
-A declaration is a class attribute with a `spec` that has a `name` (see `state.kinds`); it is recognised by that shape,
-since planning needs nothing else of it.
+A declaration is a class attribute with a `spec` that has a `name` (see `state.kinds`), and `is_broadcast` where its
+state has no keys; it is recognised by that shape, since planning needs nothing else of it.
 
 Not here: what the state kinds do, and whether a snapshot fits them.
 """
@@ -19,6 +19,7 @@ class StateDeclaration:
     attribute: str
     name: str
     default: object
+    is_broadcast: bool = False
 
 
 def declared_states(function: object) -> list[StateDeclaration]:
@@ -40,5 +41,6 @@ def _declarations_in(attributes: Mapping[str, object]) -> list[StateDeclaration]
         spec = getattr(value, "spec", None)
         name = getattr(spec, "name", None)
         if isinstance(name, str):
-            found.append(StateDeclaration(attribute, name, getattr(spec, "default", None)))
+            is_broadcast = getattr(value, "is_broadcast", False)
+            found.append(StateDeclaration(attribute, name, getattr(spec, "default", None), is_broadcast))
     return found

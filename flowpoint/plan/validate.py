@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from flowpoint.errors import PlanError
-from flowpoint.model.plan import KEYED_KINDS, OperatorKind
+from flowpoint.model.plan import KEYED_KINDS, OperatorKind, Partition
 from flowpoint.plan.graph import GraphOperator, StreamGraph, function_name
 from flowpoint.plan.states import declared_states, misplaced_states
 
@@ -25,6 +25,7 @@ NAME_BYTES_MAX: Final = 100
 """A uid or job name becomes part of file names, which may have 255 bytes on most file systems."""
 
 _PATH_SAFE: Final = re.compile(r"\w[\w.+-]*")
+_FUNCTION_METHODS: Final = ("on_timer", "open", "close", "merge")
 _SOURCE_METHODS: Final = ("splits", "open")
 _SINK_METHODS: Final = ("begin", "open", "commit", "abort", "clean", "can_take_back")
 
@@ -93,6 +94,10 @@ def _check_operator(operator: GraphOperator, max_parallelism: int) -> None:
         raise PlanError(f"{label} has the name {operator.name!r}: a name must be printable text on one line")
     if operator.parallelism is not None:
         _check_parallelism(f"the parallelism of {label}", operator.parallelism, max_parallelism)
+    _check_function(label, operator)
+
+
+def _check_function(label: str, operator: GraphOperator) -> None:  # one switch
     match operator.kind:
         case OperatorKind.SOURCE:
             _check_factory(label, "Source", operator.function, _SOURCE_METHODS)
@@ -100,9 +105,18 @@ def _check_operator(operator: GraphOperator, max_parallelism: int) -> None:
             _check_factory(label, "Sink", operator.function, _SINK_METHODS)
         case OperatorKind.PROCESS:
             _check_process_function(label, operator.function)
+            _check_keyed_states_only(label, operator.function)
+        case OperatorKind.PLAIN_PROCESS:
+            _check_plain_process_function(label, operator.function)
+        case OperatorKind.CO_PROCESS | OperatorKind.PLAIN_CO_PROCESS:
+            _check_connection(operator)
+        case OperatorKind.AGGREGATE:
+            _check_aggregate(label, operator.function)
+        case OperatorKind.ASSIGN_TIMESTAMPS:
+            _check_callable(label, operator.function.function)
         case OperatorKind.COUNT:
             pass
-        case OperatorKind.SUM if operator.function is None:
+        case OperatorKind.SUM | OperatorKind.MIN | OperatorKind.MAX if operator.function is None:
             pass
         case _:
             _check_callable(label, operator.function)
@@ -126,7 +140,9 @@ def _has_member(factory: object, name: str) -> bool:
 
 def _check_callable(label: str, function: object) -> None:
     if not callable(function):
-        hint = "; a KeyedProcessFunction goes to key_by(...).process(...)" if hasattr(function, "process") else ""
+        hint = ""
+        if hasattr(function, "process"):
+            hint = "; a process function goes to key_by(...).process(...), or without keys to process(...)"
         raise PlanError(f"{label} got {_describe(function)}, which is not callable: pass a function{hint}")
     if _is_async(function):
         raise PlanError(
@@ -141,19 +157,83 @@ def _is_async(function: Callable[..., object]) -> bool:
 
 
 def _check_process_function(label: str, function: object) -> None:
+    advice = "a KeyedProcessFunction, or use map, filter or flat_map before key_by"
+    _check_methods(label, function, ("process",), advice)
+    _check_states(label, function)
+
+
+def _check_plain_process_function(label: str, function: object) -> None:
+    _check_methods(label, function, ("process",), "a ProcessFunction, or use map, filter or flat_map")
+    name = type(function).__name__
+    if hasattr(function, "on_timer"):
+        raise PlanError(f"{label}: {name} has on_timer, and timers belong to a key: use key_by(...) before process")
+    _check_states(label, function)
+    for state in declared_states(function):
+        raise PlanError(
+            f"{label}: {name} declares the state {state.name!r}, and the stream has no key it could belong to: use"
+            " key_by(...) before process"
+        )
+
+
+def _check_connection(operator: GraphOperator) -> None:
+    """Of an operator with two inputs: how they fit together, its function, and whether its states can be kept."""
+    label, function = operator.label, operator.function
+    keyed = [operator.key is not None, operator.second_key is not None]
+    broadcast = [_is_broadcast(operator, port) for port in (0, 1)]
+    if all(broadcast):
+        raise PlanError(f"{label} connects two broadcast streams: broadcast one of them, and key the other or leave it")
+    if any(keyed) and not all(keyed) and not any(broadcast):
+        raise PlanError(
+            f"{label} connects a keyed stream with one that is neither keyed nor broadcast, so its records would not"
+            " meet those of their key: use key_by(...) or broadcast() on it"
+        )
+    _check_methods(label, function, ("process1", "process2"), "a CoProcessFunction")
+    _check_states(label, function)
+    name = type(function).__name__
+    for state in declared_states(function):
+        if state.is_broadcast and not any(broadcast):
+            raise PlanError(
+                f"{label}: {name} declares the broadcast state {state.name!r}, and neither input is a broadcast stream:"
+                " use connect(other.broadcast())"
+            )
+        if not state.is_broadcast and not any(keyed):
+            raise PlanError(
+                f"{label}: {name} declares the state {state.name!r}, and neither input has a key it could belong to:"
+                " use key_by(...) before connect"
+            )
+
+
+def _is_broadcast(operator: GraphOperator, port: int) -> bool:
+    return any(link.partition is Partition.BROADCAST for link in operator.links if link.port == port)
+
+
+def _check_aggregate(label: str, function: object) -> None:
+    _check_methods(label, function, ("create", "add", "result"), "an Aggregate")
+
+
+def _check_methods(label: str, function: object, wanted: tuple[str, ...], advice: str) -> None:
+    """Check that it is an object with these methods, and that none of those it may have is async."""
     if inspect.isclass(function):
         raise PlanError(f"{label} got the class {function.__name__}: pass an instance, {function.__name__}(...)")
-    if not callable(getattr(function, "process", None)):
-        raise PlanError(
-            f"{label} got {_describe(function)}, which has no process method: pass an instance of a"
-            " KeyedProcessFunction, or use map, filter or flat_map before key_by"
-        )
+    for method in wanted:
+        if not callable(getattr(function, method, None)):
+            raise PlanError(
+                f"{label} got {_describe(function)}, which has no {method} method: pass an instance of {advice}"
+            )
     name = type(function).__name__
-    for method in ("process", "on_timer", "open", "close"):
+    for method in (*wanted, *_FUNCTION_METHODS):
         member = getattr(function, method, None)
         if member is not None and _is_async(member):
             raise PlanError(f"{label}: {name}.{method} is an async function: only plain functions are supported yet")
-    _check_states(label, function)
+
+
+def _check_keyed_states_only(label: str, function: object) -> None:
+    for state in declared_states(function):
+        if state.is_broadcast:
+            raise PlanError(
+                f"{label}: {type(function).__name__} declares the broadcast state {state.name!r}, and there is no"
+                " broadcast stream: use connect(other.broadcast()) and a CoProcessFunction"
+            )
 
 
 def _check_states(label: str, function: object) -> None:
@@ -198,7 +278,8 @@ def _check_uids(graph: StreamGraph) -> None:
 
 
 def _check_keys_used(graph: StreamGraph) -> None:
-    used = {id(operator.key) for operator in graph.operators if operator.kind in KEYED_KINDS}
+    keyed = [operator for operator in graph.operators if operator.kind in KEYED_KINDS]
+    used = {id(key) for operator in keyed for key in (operator.key, operator.second_key)}
     for key in graph.keys:
         if id(key) not in used:
             raise PlanError(

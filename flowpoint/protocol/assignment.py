@@ -22,7 +22,7 @@ from typing import Any
 from flowpoint.errors import IncompatibleStateError, SnapshotError
 from flowpoint.model.key_groups import group_range
 from flowpoint.model.manifest import OperatorState, SubtaskState
-from flowpoint.model.plan import KEYED_KINDS, JobPlan, OperatorKind, OperatorSpec
+from flowpoint.model.plan import CO_KINDS, KEYED_KINDS, JobPlan, OperatorKind, OperatorSpec
 
 RestoreMap = dict[str, list[list[dict[str, Any]]]]
 """uid -> per new subtask: the `SubtaskState` data it takes over. A uid that is not in it starts empty."""
@@ -34,6 +34,7 @@ def assign_state(
     *,
     max_parallelism: int,
     allow_non_restored: bool = False,
+    drained: bool = False,
 ) -> RestoreMap:
     """Deal a snapshot out to the subtasks of a plan.
 
@@ -42,6 +43,7 @@ def assign_state(
         plan: the job as it is now.
         max_parallelism: of the job when the snapshot was taken (`manifest.plan["max_parallelism"]`).
         allow_non_restored: the shell's `--allow-non-restored`.
+        drained: time ended before the snapshot (`stop --drain`); the job that goes on from it begins event time anew.
 
     Raises:
         IncompatibleStateError: when state cannot be mapped onto the job.
@@ -56,7 +58,11 @@ def assign_state(
     strange = sorted(uid for uid, operator in operators.items() if uid not in known and _has_state(operator))
     if strange and not allow_non_restored:
         raise IncompatibleStateError(_strange_message(strange, plan, operators))
-    return {uid: _assign(plan, uid, operator) for uid, operator in operators.items() if uid in known}
+    return {
+        uid: _assign(plan, uid, operator, keep_watermark=not drained)
+        for uid, operator in operators.items()
+        if uid in known
+    }
 
 
 def initial_splits(splits: Sequence[tuple[str, Mapping[str, Any]]], parallelism: int) -> list[list[dict[str, Any]]]:
@@ -74,7 +80,7 @@ def initial_splits(splits: Sequence[tuple[str, Mapping[str, Any]]], parallelism:
     return [[SubtaskState(splits=tuple(all_data[i::parallelism])).to_data()] for i in range(parallelism)]
 
 
-def _assign(plan: JobPlan, uid: str, operator: OperatorState) -> list[list[dict[str, Any]]]:
+def _assign(plan: JobPlan, uid: str, operator: OperatorState, *, keep_watermark: bool) -> list[list[dict[str, Any]]]:
     spec = plan.operator(uid)
     if len(operator.subtasks) != operator.parallelism:
         raise SnapshotError(
@@ -91,6 +97,11 @@ def _assign(plan: JobPlan, uid: str, operator: OperatorState) -> list[list[dict[
             states.append(SubtaskState(splits=tuple(splits[index])))
         if committables[index]:
             states.append(SubtaskState(committables=tuple(committables[index])))
+        if broadcast := operator.subtasks[index % operator.parallelism].broadcast:
+            states.append(SubtaskState(broadcast=broadcast))
+        watermark = _watermark(operator, index, spec.parallelism) if keep_watermark else None
+        if watermark is not None:
+            states.append(SubtaskState(watermark=watermark))
         parts.append([state.to_data() for state in states])
     return parts
 
@@ -131,8 +142,16 @@ def _deal_committables(operator: OperatorState, parallelism: int) -> list[list[d
     return [ordered[index::parallelism] for index in range(parallelism)]
 
 
+def _watermark(operator: OperatorState, index: int, parallelism: int) -> int | None:
+    """Where event time starts in a new subtask: where it stood, and at the minimum of all after a rescale (rule 15)."""
+    if parallelism == operator.parallelism:
+        return operator.subtasks[index].watermark
+    seen = [subtask.watermark for subtask in operator.subtasks]
+    return None if None in seen else min(watermark for watermark in seen if watermark is not None)
+
+
 def _has_state(operator: OperatorState) -> bool:
-    return any(subtask.files or subtask.splits or subtask.committables for subtask in operator.subtasks)
+    return any(subtask.every_file() or subtask.splits or subtask.committables for subtask in operator.subtasks)
 
 
 def _refuse_other_kind(spec: OperatorSpec, operator: OperatorState) -> None:
@@ -140,6 +159,7 @@ def _refuse_other_kind(spec: OperatorSpec, operator: OperatorState) -> None:
     found = {
         "keyed state": (any(s.files for s in operator.subtasks), spec.kind in KEYED_KINDS),
         "source positions": (any(s.splits for s in operator.subtasks), spec.kind is OperatorKind.SOURCE),
+        "broadcast state": (any(s.broadcast for s in operator.subtasks), spec.kind in CO_KINDS),
         "uncommitted output": (any(s.committables for s in operator.subtasks), spec.kind is OperatorKind.SINK),
     }
     for what, (is_there, is_wanted) in found.items():

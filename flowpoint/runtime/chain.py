@@ -2,8 +2,12 @@
 
 Per-record work is what costs in Python, so the operators between two exchanges are compiled, once at deployment, into
 one function with one loop; user functions stay a call per record, everything else is local variables and dict
-accesses. A `KeyedProcessFunction` runs over whole batches between two such loops. When the chain ends in a single hash
+accesses. A process function runs over whole batches between two such loops. When the chain ends in a single hash
 exchange, dealing records out by key is part of the loop too.
+
+A stream without event time must not pay for it, so there are two functions per loop: one over the values, and one over
+values and timestamps side by side, made when the first batch with timestamps comes. Whatever comes of a record keeps
+its timestamp.
 
 Errors cost nothing until they happen: there is no try per record. When a run raises, the line number in the generated
 code says which operator and which step it was, and the loop's own variables hold the record (`locate`).
@@ -19,20 +23,23 @@ from __future__ import annotations
 import linecache
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from flowpoint.codec.values import IMMUTABLE
 from flowpoint.errors import FlowPointError
+from flowpoint.model.elements import Batch
 from flowpoint.model.plan import OperatorKind
 from flowpoint.runtime.failures import CHAIN_FILES, Doing, Place, explain, on_record
 
 Run = Callable[[list[Any]], list[Any] | None]
+RunTimed = Callable[[list[Any], list[int]], tuple[list[Any], list[int]] | None]
 
 FLAT_MAPS_MAX: Final = 16
 """Each flat_map is a nested `for`, and Python nests no more than 20 blocks."""
 
 _NOTHING: Final = object()
+_CHANGES_COUNT: Final = frozenset({OperatorKind.FILTER, OperatorKind.FLAT_MAP})
 
 
 class Table(Protocol):
@@ -61,8 +68,9 @@ class LoopOperator:
 class HashEmit:
     """Deal records out by key, inside the loop.
 
-    `targets` caches key -> index, `miss` computes it, `buffers` take the records. Whoever sends a buffer puts an empty
-    one in its place.
+    `targets` caches key -> index, `miss` computes it, `buffers` take the records, and `stamps` their timestamps when
+    they have some. Whoever sends a buffer puts an empty one in its place, and never lets records with timestamps and
+    without wait together.
     """
 
     uid: str
@@ -71,6 +79,10 @@ class HashEmit:
     targets: dict[Any, int]
     miss: Callable[[Any], int]
     buffers: list[list[Any]]
+    stamps: list[list[int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.stamps.extend([] for _ in self.buffers[len(self.stamps) :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +97,8 @@ class _Step:
 class _Source:
     """The generated function under construction: constants, what is bound once per batch, and the loop's body."""
 
-    def __init__(self) -> None:
+    def __init__(self, timed: bool) -> None:
+        self.timed = timed
         self.names: dict[str, Any] = {}
         self.head: list[str] = []
         self.body: list[str] = []
@@ -106,9 +119,10 @@ class _Source:
 
     def text(self, returns: str) -> tuple[str, dict[int, _Step]]:
         """The whole source, and the meaning of its lines by number."""
-        lines = [f"def make({', '.join(self.names)}):", "  def run(values):"]
+        lines = [f"def make({', '.join(self.names)}):"]
+        lines.append("  def run(values, stamps):" if self.timed else "  def run(values):")
         lines += ["    " + line for line in self.head]
-        lines.append("    for v0 in values:")
+        lines.append("    for v0, at in zip(values, stamps):" if self.timed else "    for v0 in values:")
         first = len(lines) + 1
         lines += self.body
         lines += [f"    return {returns}", "  return run"]
@@ -116,32 +130,67 @@ class _Source:
 
 
 class Loop:
-    """A compiled loop; call `run(values)`. Returns the output list, or None when the records went into hash buffers."""
+    """A compiled loop: `run(values)`, or `run_timed(values, timestamps)`; `apply` looks which.
+
+    They return what is to go on, or None when the records went into hash buffers.
+    """
 
     def __init__(self, operators: Sequence[LoopOperator], emit: HashEmit | None = None) -> None:
-        source = _Source()
-        if emit is None:
+        self._operators = tuple(operators)
+        self._emit = emit
+        self._steps: dict[str, dict[int, _Step]] = {}
+        # As many records out as in: their timestamps stay what they are.
+        self._is_one_to_one = emit is None and not any(op.kind in _CHANGES_COUNT for op in operators)
+        self.run: Run = self._compile(timed=False)
+        self._timed: RunTimed | None = None
+
+    def run_timed(self, values: list[Any], stamps: list[int]) -> tuple[list[Any], list[int]] | None:
+        """The same over values with timestamps; returns values and timestamps."""
+        if self._is_one_to_one:
+            return self.run(values) or [], stamps
+        if self._timed is None:
+            self._timed = self._compile(timed=True)
+        return self._timed(values, stamps)
+
+    def apply(self, batch: Batch) -> Batch | None:
+        """Run over a batch."""
+        if batch.timestamps is None:
+            values = self.run(batch.values)
+            return None if values is None else Batch(values)
+        emitted = self.run_timed(batch.values, batch.timestamps)
+        return None if emitted is None else Batch(*emitted)
+
+    def _compile(self, *, timed: bool) -> Any:
+        source = _Source(timed)
+        if self._emit is None:
             source.head += ["out = []", "append = out.append"]
-        for position, op in enumerate(operators):
+            if timed:
+                source.head += ["out_stamps = []", "append_stamp = out_stamps.append"]
+        for position, op in enumerate(self._operators):
             _put_operator(source, position, op)
-        _put_emit(source, emit)
-        text, self._steps = source.text(returns="out" if emit is None else "None")
+        _put_emit(source, self._emit)
+        returns = "None" if self._emit is not None else "out, out_stamps" if timed else "out"
+        text, steps = source.text(returns)
         # A name that is unique per loop, so that `linecache` shows the right source in a traceback.
-        self._filename = f"{CHAIN_FILES} {'+'.join(op.uid for op in operators)} {id(self):x}>"
-        linecache.cache[self._filename] = (len(text), None, text.splitlines(keepends=True), self._filename)
+        uids = "+".join(op.uid for op in self._operators)
+        filename = f"{CHAIN_FILES} {uids} {id(self):x}{' timed' if timed else ''}>"
+        self._steps[filename] = steps
+        linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
         scope: dict[str, Any] = {}
-        exec(compile(text, self._filename, "exec"), scope)
-        self.run: Run = scope["make"](**source.names)
+        exec(compile(text, filename, "exec"), scope)
+        return scope["make"](**source.names)
 
     def close(self) -> None:
         """Forget the source text kept for tracebacks."""
-        linecache.cache.pop(self._filename, None)
+        for filename in self._steps:
+            linecache.cache.pop(filename, None)
 
     def locate(self, error: BaseException) -> FlowPointError | None:
         """What went wrong, in the user's words; None when the error did not come out of this loop."""
         for frame, number in traceback.walk_tb(error.__traceback__):
-            if frame.f_code.co_filename == self._filename and number in self._steps:
-                step, variables = self._steps[number], frame.f_locals
+            step = self._steps.get(frame.f_code.co_filename, {}).get(number)
+            if step is not None:
+                variables = frame.f_locals
                 return explain(step.place, error, on_record(variables.get(step.record)), variables.get(step.result))
         return None
 
@@ -150,7 +199,7 @@ def _put_operator(source: _Source, position: int, op: LoopOperator) -> None:
     """Append the code of one operator; its output is `source.variable` afterwards."""
     before, after = source.variable, f"v{position + 1}"
     step = _Step(Place(op.uid, op.kind.value, Doing.FUNCTION), before)
-    if op.function is not None:
+    if op.function is not None and op.kind is not OperatorKind.AGGREGATE:
         source.constant(f"f{position}", op.function)
     if op.kind is OperatorKind.MAP:
         source.put(f"{after} = f{position}({before})", step)
@@ -170,7 +219,7 @@ def _put_operator(source: _Source, position: int, op: LoopOperator) -> None:
 
 
 def _put_keyed(source: _Source, i: int, op: LoopOperator) -> None:
-    """count, sum and reduce: one dict access to read, one to write; a miss goes to the state backend."""
+    """count, sum, reduce and their like: one dict access to read, one to write; a miss goes to the state backend."""
     assert op.key is not None, op
     assert op.table is not None, op
     record = source.variable
@@ -197,6 +246,8 @@ def _put_keyed(source: _Source, i: int, op: LoopOperator) -> None:
     source.put("else:")
     source.put(f"s{i} = {more}", function, deeper=1)
     source.put(f"dirty{i}[k{i}] = s{i}", state)
+    if op.kind is OperatorKind.AGGREGATE:
+        source.put(f"s{i} = result{i}(s{i})", function)
     if op.kind is not OperatorKind.COUNT:
         source.put(f"if type(s{i}) not in immutable:")
         source.put(f"s{i} = copy{i}(s{i})", state, deeper=1)
@@ -211,11 +262,22 @@ def _accumulation(source: _Source, i: int, op: LoopOperator) -> tuple[str, str]:
     assert op.copy is not None, op
     source.constant("immutable", IMMUTABLE)
     source.constant(f"copy{i}", op.copy)
-    if op.kind is OperatorKind.SUM:
-        added = record if op.function is None else f"f{i}({record})"
-        return added, f"s{i} + {added}"
-    assert op.kind is OperatorKind.REDUCE, op
-    return f"{record} if type({record}) in immutable else copy{i}({record})", f"f{i}(s{i}, {record})"
+    own = f"{record} if type({record}) in immutable else copy{i}({record})"
+    match op.kind:
+        case OperatorKind.SUM:
+            added = record if op.function is None else f"f{i}({record})"
+            return added, f"s{i} + {added}"
+        case OperatorKind.MIN | OperatorKind.MAX:
+            sign = "<" if op.kind is OperatorKind.MIN else ">"
+            seen = own if op.function is None else f"f{i}({record})"
+            return seen, f"x{i} if (x{i} := {seen}) {sign} s{i} else s{i}"
+        case OperatorKind.AGGREGATE:
+            for name in ("create", "add", "result"):
+                source.constant(f"{name}{i}", getattr(op.function, name))
+            return f"add{i}(create{i}(), {record})", f"add{i}(s{i}, {record})"
+        case _:
+            assert op.kind is OperatorKind.REDUCE, op
+            return own, f"f{i}(s{i}, {record})"
 
 
 def _put_emit(source: _Source, emit: HashEmit | None) -> None:
@@ -223,6 +285,8 @@ def _put_emit(source: _Source, emit: HashEmit | None) -> None:
     record = source.variable
     if emit is None:
         source.put(f"append({record})")
+        if source.timed:
+            source.put("append_stamp(at)")
         return
     key, state = (_Step(Place(emit.uid, "key_by", doing, emit.key_name), record) for doing in (Doing.KEY, Doing.STATE))
     source.constant("key_of", emit.key)
@@ -234,3 +298,7 @@ def _put_emit(source: _Source, emit: HashEmit | None) -> None:
     source.put("if t is None:")
     source.put("t = miss(k)", state, deeper=1)
     source.put(f"appends[t]({record})")
+    if source.timed:
+        source.names["stamps_of"] = emit.stamps
+        source.head.append("append_stamps = [buffer.append for buffer in stamps_of]")
+        source.put("append_stamps[t](at)")

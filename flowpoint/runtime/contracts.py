@@ -166,8 +166,8 @@ class HasGuarantee(Protocol):
 class OperatorDef:
     """A user's operator as this process sees it: the spec's kind plus the objects that cannot leave the process.
 
-    function: the callable, KeyedProcessFunction, Source or Sink (None for count).
-    key: for keyed operators, the key selector of the `key_by` before it.
+    function: the callable, process function, aggregate, timestamp assignment, Source or Sink (None for count).
+    key: for keyed operators, the key selector of the `key_by` before it. second_key: that of the second input.
     """
 
     uid: str
@@ -175,3 +175,4 @@ class OperatorDef:
     function: Any
     key: Callable[[Any], Any] | None = None
     types: tuple[type, ...] = ()
+    second_key: Callable[[Any], Any] | None = None

@@ -41,6 +41,11 @@ class InputGate:
 
         return on_ready
 
+    @property
+    def has_ready(self) -> bool:
+        """Whether something can be taken now."""
+        return bool(self._ready)
+
     def take(self) -> tuple[int, Element] | None:
         """The next element and its channel, or None when nothing can be taken now.
 

@@ -5,8 +5,12 @@ nothing: `send_event` flushes first. A subtask looks at `writable` before it tak
 hands may overshoot the credit by one batch per channel. What the timer finds without credit goes out as soon as there
 is credit again.
 
-Invariants: per channel, records and events leave in the order in which they came. After `close` nothing is sent. A
-value that goes to several channels is handed to the first and copied for the others: local channels do not encode.
+A watermark cuts no batch short: it waits for the records that were emitted before it, and follows them in their channel.
+
+Invariants: per channel, records and events leave in the order in which they came; a watermark may let later records
+pass, never earlier ones come after it. A batch has timestamps for all its records or for none. After `close` nothing is
+sent. A value that goes to several channels is handed to the first and copied for the others: local channels do not
+encode.
 
 Not here: encoding, credit, sockets (`transport`).
 """
@@ -20,7 +24,7 @@ from typing import Any, Final
 from flowpoint.codec.keys import group_of
 from flowpoint.codec.values import IMMUTABLE
 from flowpoint.errors import BadRecordError, FlowPointError
-from flowpoint.model.elements import Event
+from flowpoint.model.elements import Batch, Event, Watermark
 from flowpoint.model.key_groups import owner_of
 from flowpoint.model.plan import Partition
 from flowpoint.runtime.chain import HashEmit, Loop
@@ -61,6 +65,7 @@ class EdgeOutput:
         uid: of the operator that sends, for messages.
         hash_emit: of a HASH edge with several targets.
         is_dealt: the chain's last loop puts the records into the buffers of `hash_emit` itself.
+        tag: of the side output that it carries; "" is the main output.
     """
 
     def __init__(
@@ -73,49 +78,66 @@ class EdgeOutput:
         hash_emit: HashEmit | None = None,
         *,
         is_dealt: bool = False,
+        tag: str = "",
     ) -> None:
+        self.tag = tag
         self._uid = uid
         self._partition = partition
         self._outlets = list(outlets)
         self._batch_size = batch_size
         self._copy = copy
         self._buffers: list[list[Any]] = [[] for _ in outlets] if hash_emit is None else hash_emit.buffers
+        self._stamps: list[list[int]] = [[] for _ in outlets] if hash_emit is None else hash_emit.stamps
+        self._is_timed = False
+        self._watermarks: list[int | None] = [None] * len(self._outlets)
         self._split = None if hash_emit is None or is_dealt else Loop([], hash_emit)
         self._turn = 0
         self.is_dealt = is_dealt
         self._sent = 0
 
-    def add(self, values: list[Any]) -> None:
+    def expect(self, is_timed: bool) -> None:
+        """Records with timestamps, or without, are coming: what waits of the other kind goes first."""
+        if is_timed is not self._is_timed:
+            self.flush()
+            self._is_timed = is_timed
+
+    def add(self, values: list[Any], stamps: list[int] | None = None) -> None:
         """Deal values out into the buffers.
 
         Raises:
             FlowPointError: the key function failed, or its key is of no good type; or a value cannot be copied.
         """
         assert not self.is_dealt, f"operator {self._uid} deals records out itself"
+        self.expect(stamps is not None)
         if self._split is not None:
-            self._deal_by_key(self._split, values)
+            self._deal_by_key(self._split, Batch(values, stamps))
         elif len(self._buffers) == 1:
-            self._buffers[0].extend(values)
+            self._put(0, values, stamps)
         elif self._partition is Partition.BROADCAST:
-            self._buffers[0].extend(values)
-            for buffer in self._buffers[1:]:
-                buffer.extend(self.copies(values))
+            for index in range(len(self._buffers)):
+                self._put(index, values if index == 0 else self.copies(values), stamps)
         else:
-            self._deal_in_turn(values)
+            self._deal_in_turn(values, stamps)
 
-    def _deal_by_key(self, split: Loop, values: list[Any]) -> None:
+    def _put(self, index: int, values: list[Any], stamps: list[int] | None) -> None:
+        self._buffers[index].extend(values)
+        if stamps is not None:
+            self._stamps[index].extend(stamps)
+
+    def _deal_by_key(self, split: Loop, batch: Batch) -> None:
         try:
-            split.run(values)
+            split.apply(batch)
         except USER_RAISED as error:
             located = split.locate(error)
             if located is None:
                 raise
             raise located from error
 
-    def _deal_in_turn(self, values: list[Any]) -> None:
-        buffers, width = self._buffers, len(self._buffers)
+    def _deal_in_turn(self, values: list[Any], stamps: list[int] | None) -> None:
+        width = len(self._buffers)
         for offset in range(width):
-            buffers[(self._turn + offset) % width].extend(values[offset::width])
+            index = (self._turn + offset) % width
+            self._put(index, values[offset::width], None if stamps is None else stamps[offset::width])
         self._turn = (self._turn + len(values)) % width
 
     def copies(self, values: list[Any]) -> list[Any]:
@@ -151,11 +173,17 @@ class EdgeOutput:
 
     def _send(self, index: int) -> None:
         buffer, self._buffers[index] = self._buffers[index], []
+        stamps: list[int] | None = None
+        if self._is_timed:
+            stamps, self._stamps[index] = self._stamps[index], []
         self._sent += len(buffer)
         try:
-            self._outlets[index].send_batch(buffer, None)
+            self._outlets[index].send_batch(buffer, stamps)
         except BadRecordError as error:
             raise self._named(error) from error
+        watermark, self._watermarks[index] = self._watermarks[index], None
+        if watermark is not None:
+            self._outlets[index].send_event(Watermark(watermark))
 
     def _named(self, error: FlowPointError) -> FlowPointError:
         named = engine_class(error)(f"operator '{self._uid}' cannot send its records on: {error}")
@@ -166,6 +194,15 @@ class EdgeOutput:
     def taken(self) -> int:
         """Records put into the buffers since the start."""
         return self._sent + sum(map(len, self._buffers))
+
+    def advance(self, watermark: int) -> None:
+        """Say in every channel how far event time has come, behind the records that wait there."""
+        event = Watermark(watermark)
+        for index, buffer in enumerate(self._buffers):
+            if buffer:
+                self._watermarks[index] = watermark
+            else:
+                self._outlets[index].send_event(event)
 
     def send_event(self, event: Event) -> None:
         """Send an event into every channel. Needs no credit and never waits (rule 13)."""
@@ -193,6 +230,7 @@ class Outputs:
 
     def __init__(self, edges: Sequence[EdgeOutput], buffer_timeout: float, wake: Callable[[], None]) -> None:
         self._edges = list(edges)
+        self._main = [edge for edge in edges if not edge.tag]
         self._buffer_timeout = buffer_timeout
         self._wake = wake
         self._timer: asyncio.Handle | None = None
@@ -203,12 +241,28 @@ class Outputs:
         for edge in edges:
             edge.on_writable(self._on_writable)
 
-    def add(self, values: list[Any] | None) -> None:
+    def expect(self, is_timed: bool) -> None:
+        """The chain is about to deal records out itself, with timestamps or without."""
+        for edge in self._main:
+            edge.expect(is_timed)
+
+    def add(self, values: list[Any] | None, stamps: list[int] | None = None) -> None:
         """Take the records that a chain has produced (None: the chain dealt them out itself) and send full batches."""
         if values:
-            self._added += len(values)
-            for number, edge in enumerate(self._edges):
-                edge.add(values if number == 0 else edge.copies(values))
+            self._put(self._main, values, stamps)
+        self._send_full()
+
+    def add_side(self, tag: str, values: list[Any], stamps: list[int] | None) -> None:
+        """Take the records of a side output."""
+        self._put([edge for edge in self._edges if edge.tag == tag], values, stamps)
+        self._send_full()
+
+    def _put(self, edges: Sequence[EdgeOutput], values: list[Any], stamps: list[int] | None) -> None:
+        self._added += len(values)
+        for number, edge in enumerate(edges):
+            edge.add(values if number == 0 else edge.copies(values), stamps)
+
+    def _send_full(self) -> None:
         rest = False
         for edge in self._edges:
             rest |= edge.send_full()
@@ -236,6 +290,11 @@ class Outputs:
         """Raise what went wrong while the timer sent something."""
         if self._failure is not None:
             raise self._failure
+
+    def advance(self, watermark: int) -> None:
+        """Event time has come to `watermark`: no record given from now on has a timestamp up to it."""
+        for edge in self._edges:
+            edge.advance(watermark)
 
     def send_event(self, event: Event) -> None:
         """Flush, then send an event into all channels in one step."""

@@ -1,4 +1,5 @@
-"""What each operator of a subtask puts into a snapshot: keyed state, source positions, sink committables.
+"""What each operator of a subtask puts into a snapshot: keyed and broadcast state, watermarks, source positions, sink
+committables.
 
 `capture` is the short part that runs between two batches; the step it returns makes that durable beside the stream and
 gives the `SubtaskState` for the manifest. Steps of one part run one after another, in the order of their captures, and
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from flowpoint.errors import BadRecordError, UserCodeError
-from flowpoint.model.elements import Barrier
+from flowpoint.model.elements import WATERMARK_MIN, Barrier
 from flowpoint.model.manifest import StateFile, SubtaskState
 from flowpoint.runtime.contracts import ConnectorContext, Sink, SinkWriter
 from flowpoint.runtime.failures import naming, shorten
@@ -45,7 +46,8 @@ WriteState = Callable[[str, Frozen], Coroutine[Any, Any, list[StateFile]]]
 class KeyedPart:
     """Keyed state of one operator. `files` is the chain that a snapshot names: a base, then what changed since.
 
-    `must_be_full`: the state was put together from several old subtasks, so the next snapshot starts a new chain.
+    must_be_full: the state was put together from several old subtasks, so the next snapshot starts a new chain.
+    is_broadcast: it is the operator's broadcast state instead, which every subtask has whole.
     """
 
     uid: str
@@ -55,6 +57,7 @@ class KeyedPart:
     incremental: bool = True
     files: tuple[StateFile, ...] = ()
     must_be_full: bool = False
+    is_broadcast: bool = False
 
     async def capture(self, barrier: Barrier) -> Captured:
         """Swap the changed entries out."""
@@ -75,6 +78,8 @@ class KeyedPart:
             self.files = (*kept, *files)
             self.must_be_full = False
             frozen.durable()
+            if self.is_broadcast:
+                return SubtaskState(broadcast=self.files, states=states)
             return SubtaskState(files=self.files, groups=self.groups, states=states)
 
         return write
@@ -82,6 +87,36 @@ class KeyedPart:
     async def close(self) -> None:
         """Let go of the state; what is in no snapshot is gone."""
         self.backend.close()
+
+
+class HasWatermark(Protocol):
+    """A stage that knows where event time stands."""
+
+    uid: str
+
+    @property
+    def watermark(self) -> int: ...
+
+
+class WatermarkPart:
+    """Where event time stands at one operator: a restored subtask goes on from there (rule 15)."""
+
+    def __init__(self, stage: HasWatermark) -> None:
+        self.uid = stage.uid
+        self._stage = stage
+
+    async def capture(self, barrier: Barrier) -> Captured:
+        """Note the watermark."""
+        watermark = self._stage.watermark
+        state = SubtaskState(watermark=None if watermark == WATERMARK_MIN else watermark)
+
+        async def write() -> SubtaskState:
+            return state
+
+        return write
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
 
 
 @dataclass(slots=True)
@@ -133,6 +168,12 @@ class SinkPart:
         if writer is not None:
             with naming(self.uid, "close()"):
                 await writer.close()
+
+
+def merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """The data of two parts of one operator (`SubtaskState.to_data`) as one; they share nothing but `states`."""
+    states = {**first.get("states", {}), **second.get("states", {})}
+    return {**first, **second, **({"states": states} if states else {})}
 
 
 def checked_json(value: Any, what: str) -> Any:

@@ -1,24 +1,40 @@
-"""A subtask that reads from other subtasks, under the alignment machine.
+"""A subtask that reads from other subtasks: the machines for alignment and for watermarks decide what an event means.
 
-Not here: what a barrier does once it is aligned (`subtask.py`), when it is (`protocol.alignment`).
+Not here: what a barrier does once it is aligned (`subtask.py`), when it is (`protocol.alignment`), how watermarks of
+several channels become one (`protocol.watermarks`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from flowpoint.model.elements import Barrier, Batch, EndOfInput, Event
+from flowpoint.model.elements import Barrier, Batch, EndOfInput, Event, Idleness, Watermark
 from flowpoint.protocol.alignment import AlignmentAction, BarrierAligner, Block, Decline, Snapshot, Unblock
+from flowpoint.protocol.watermarks import InputWatermarks
 from flowpoint.runtime.inputs import InputGate
 from flowpoint.runtime.subtask import Subtask, SubtaskParts
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """What is known of an input channel: the input of the operator that it feeds, and whether it carries timestamps."""
+
+    port: int = 0
+    timed: bool = False
 
 
 class ProcessingSubtask(Subtask):
     """Takes elements from its gate, processes batches, aligns barriers, and ends when all its inputs have."""
 
-    def __init__(self, built: SubtaskParts, gate: InputGate, *, exactly_once: bool) -> None:
+    def __init__(
+        self, built: SubtaskParts, gate: InputGate, channels: Sequence[Channel], *, exactly_once: bool
+    ) -> None:
         super().__init__(built)
+        assert len(channels) == len(gate), (channels, len(gate))
         self._gate = gate
+        self._ports = [channel.port for channel in channels]
+        self._watermarks = InputWatermarks([channel.timed for channel in channels], built.pipeline.watermark_in)
         self._aligner = BarrierAligner(len(gate), exactly_once=exactly_once)
         self._ended = [False] * len(gate)
         self._aligning_since: float | None = None
@@ -30,11 +46,13 @@ class ProcessingSubtask(Subtask):
             await self.fire_timers()
             taken = self._gate.take()
             if taken is None:
-                await self._wait()
+                await self._starve()
                 continue
             channel, element = taken
             if isinstance(element, Batch):
-                await self.process(element.values)
+                self._watermarks.on_active(channel)
+                self._pass_idleness_on()
+                await self.process(element, self._ports[channel])
             else:
                 await self._on_event(channel, element)
 
@@ -45,11 +63,33 @@ class ProcessingSubtask(Subtask):
             if self._aligner.aligning not in ((), aligning):
                 self._aligning_since = self._now()
             await self._act(actions)
-        elif isinstance(event, EndOfInput):
+        elif isinstance(event, Watermark):
+            await self._on_time(self._watermarks.on_watermark(channel, event.timestamp))
+        elif isinstance(event, Idleness):
+            if event.is_idle:
+                await self._on_time(self._watermarks.on_idle(channel))
+            else:
+                self._watermarks.on_active(channel)
+                self._pass_idleness_on()
+        else:
+            assert isinstance(event, EndOfInput), event
             assert not self._ended[channel], f"subtask {self.id}: channel={channel} ended twice"
             self._ended[channel] = True
             if all(self._ended):
                 await self.end_input()
+
+    async def _on_time(self, risen: int | None) -> None:
+        if risen is not None:
+            await self.advance(risen)
+        self._pass_idleness_on()
+
+    def _pass_idleness_on(self) -> None:
+        """Idle inputs make an idle output, unless this subtask says itself what time it is."""
+        if not self._pipeline.assigners:
+            self._send_idleness(self._watermarks.is_idle)
+
+    def _has_input(self) -> bool:
+        return self._gate.has_ready
 
     async def _act(self, actions: Sequence[AlignmentAction]) -> None:
         for action in actions:

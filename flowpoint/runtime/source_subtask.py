@@ -19,9 +19,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from flowpoint.errors import UserCodeError
+from flowpoint.errors import TransientError, UserCodeError
 from flowpoint.model import messages
-from flowpoint.model.elements import Barrier
+from flowpoint.model.elements import Barrier, Batch
 from flowpoint.model.manifest import SubtaskState
 from flowpoint.runtime.contracts import END, ConnectorContext, Source, SourceReader, Split
 from flowpoint.runtime.failures import naming, shorten
@@ -124,6 +124,7 @@ class SourceSubtask(Subtask):
         self._open: deque[SplitState] = deque()
         self._reading: asyncio.Task[Any] | None = None
         self._is_halted = False
+        self._is_drained = False
         self._empty_in_a_row = 0
         self._pause: asyncio.TimerHandle | None = None
 
@@ -131,12 +132,19 @@ class SourceSubtask(Subtask):
 
     def trigger(self, message: messages.Trigger) -> None:
         """Emit the barrier of a checkpoint as soon as what is in hand has been processed."""
-        barrier = Barrier(message.checkpoint, kind=message.kind, halt=message.halt, final=message.final)
-        self._triggers.append(barrier)
+        self._triggers.append(
+            Barrier(
+                message.checkpoint,
+                kind=message.kind,
+                halt=message.halt,
+                final=message.final,
+                drain=message.drain,
+            )
+        )
         self.wakeup.set()
 
     def resume(self) -> None:
-        """A stop did not come about: go on reading."""
+        """A stop did not come about: go on reading. After a drain, time has ended, and only a new attempt can."""
         self._is_halted = False
         self.wakeup.set()
 
@@ -149,6 +157,11 @@ class SourceSubtask(Subtask):
     async def loop(self) -> None:
         """Process what was read, then barriers, then start the next read; wait for the first of what may happen."""
         while True:
+            if self._is_drained and not self._is_halted:
+                raise TransientError(
+                    f"source '{self._part.uid}' cannot go on: a stop with --drain has ended its event time and did not"
+                    " come about; going on from the last checkpoint"
+                )
             # A read that ends after a halting barrier stays where it is: its records are not in that snapshot.
             if self._reading is not None and self._reading.done() and not self._is_halted:
                 await self._take_read(self._reading)
@@ -164,7 +177,10 @@ class SourceSubtask(Subtask):
                 await self.end_input()
             else:
                 await self.fire_timers()
-                await self._wait()
+                await self._starve()
+
+    def _has_input(self) -> bool:
+        return self._reading is not None and self._reading.done()
 
     def _may_read(self) -> bool:
         return self._reading is None and self._pause is None and bool(self._open or self._unopened)
@@ -185,6 +201,7 @@ class SourceSubtask(Subtask):
         if not self._is_halted:
             self._part.note_positions()
         self._is_halted = self._is_halted or barrier.halt
+        self._is_drained = self._is_drained or barrier.drain
         await self.snapshot(barrier)
 
     # ------------------------------------------------------------------ reading
@@ -215,7 +232,7 @@ class SourceSubtask(Subtask):
             )
         elif values:
             self._empty_in_a_row = 0
-            await self.process(values)
+            await self.process(Batch(values))
             self._open.rotate(-1)
         else:
             await self._look_elsewhere()

@@ -8,6 +8,9 @@ order.
 A batch is processed in slices of about `SLICE_SECONDS`, so that neither slow user code nor a slow sink keeps the other
 subtasks of the worker, or a barrier, waiting.
 
+Event time: after every slice the watermarks made in the chain, and for every watermark that comes in that one, go
+through the pipeline; what they make fire is delivered before the watermark is sent on.
+
 Invariants: a barrier goes to all outputs in one step, after everything that was processed before it; an acknowledgement
 is sent only after everything it names is durable; a commit only after `Complete`.
 """
@@ -22,10 +25,10 @@ from typing import Any, Final, TypeAlias
 
 from flowpoint.errors import BadRecordError, FlowPointError, TransientError, UserCodeError
 from flowpoint.model import messages
-from flowpoint.model.elements import END_OF_INPUT, Barrier
+from flowpoint.model.elements import END_OF_INPUT, WATERMARK_MIN, Barrier, Batch, Idleness
 from flowpoint.model.plan import SubtaskId
 from flowpoint.runtime.outputs import Outputs
-from flowpoint.runtime.parts import Captured, KeyedPart, Part, SinkPart
+from flowpoint.runtime.parts import Captured, KeyedPart, Part, SinkPart, merged
 from flowpoint.runtime.pipeline import Pipeline
 
 SLICE_SECONDS: Final = 0.01
@@ -39,6 +42,9 @@ SLICE_FIRST: Final = 64
 
 SPILLS_MAX: Final = 2
 """Early writes of one subtask that may be under way: changed state waits in memory until it is written."""
+
+IDLE_STEPS: Final = 4
+"""Waiting is counted in this many steps per idle timeout: one step, however long it took, is not yet idleness."""
 
 CLOCK_DOUBT_SECONDS: Final = 1.0
 """Wall time may jump: never sleep longer than this on its word."""
@@ -107,6 +113,11 @@ class Subtask:
         self._spills = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
+        self._watermark_sent = WATERMARK_MIN
+        self._is_idle_sent = False
+        self._starved = 0.0
+        timeouts = [a.idle_timeout for _, a in self._pipeline.assigners if a.idle_timeout is not None]
+        self._idle_step = min(timeouts) / IDLE_STEPS if timeouts else None
         self._is_closed = False
         self.is_ended = False
 
@@ -119,7 +130,7 @@ class Subtask:
                 group.create_task(self._for_ever(self._write_captures()), name=f"snapshots {self.id}")
                 if self._sink is not None:
                     group.create_task(self._for_ever(self._run_commits(self._sink)), name=f"commits {self.id}")
-                group.create_task(self._for_ever(self.loop()), name=f"loop {self.id}")
+                group.create_task(self._for_ever(self._begin()), name=f"loop {self.id}")
         finally:
             await self.close()
 
@@ -133,6 +144,11 @@ class Subtask:
                 raise
             text = "a source, sink or function of this subtask has cancelled its caller; let it raise another exception"
             raise UserCodeError(text) from error
+
+    async def _begin(self) -> None:
+        # Receivers without a watermark of their own are told the restored one.
+        self._send_watermark()
+        await self.loop()
 
     async def loop(self) -> None:
         """Move records until cancelled."""
@@ -156,21 +172,23 @@ class Subtask:
 
     # ------------------------------------------------------------------ records
 
-    async def process(self, values: list[Any]) -> None:
-        """Take a batch through the pipeline into sink and outputs, slice by slice."""
-        count = len(values)
+    async def process(self, batch: Batch, port: int = 0) -> None:
+        """Take a batch through the pipeline into sink and outputs, slice by slice. `port`: which input it came from."""
+        count = len(batch)
         self.counters.records_in += count
         start = 0
         while start < count:
             size = self._slice
-            part = values[start : start + size] if start or size < count else values
+            part = _slice(batch, start, start + size) if start or size < count else batch
             start += size
             begun = self._now()
             made = self._records_made
-            emitted = self._pipeline.run(part)
+            emitted = self._pipeline.run_port(part, port)
             computed = self._now()
             await self._deliver(emitted)
             self._adapt(len(part), self._records_made - made, computed - begun, self._now() - begun)
+            if self._pipeline.assigners:
+                await self._follow_assigners()
             await self._spill()
             # Let the links, the other subtasks and the control messages of this worker have their turn.
             await asyncio.sleep(0)
@@ -186,13 +204,20 @@ class Subtask:
         """Wait, between two slices of a batch, until more may be produced."""
         await self.wait_writable()
 
-    async def _deliver(self, values: list[Any] | None) -> None:
-        """Hand what the pipeline produced to the sink or the outputs."""
-        if self._sink is None:
-            self._outputs.add(values)
-        elif values:
-            self.counters.records_out += len(values)
-            await self._sink.write(values)
+    async def _deliver(self, batch: Batch | None) -> None:
+        """Hand what the pipeline produced to the sink or the outputs, and its side outputs to theirs."""
+        if self._sink is not None:
+            if batch:
+                self.counters.records_out += len(batch)
+                await self._sink.write(batch.values)
+            return
+        if batch is None:
+            self._outputs.add(None)
+        else:
+            self._outputs.add(batch.values, batch.timestamps)
+        for _, process in self._pipeline.processes:
+            for tag, side in process.sides.take():
+                self._outputs.add_side(tag, side.values, side.timestamps)
 
     def _adapt(self, size: int, made: int, computing: float, in_all: float) -> None:
         """Aim at slices of SLICE_SECONDS, WRITE_SECONDS together with the sink, and about `slice_max` records made.
@@ -241,6 +266,64 @@ class Subtask:
     def _now() -> float:
         return asyncio.get_running_loop().time()
 
+    # ------------------------------------------------------------------ event time
+
+    async def advance(self, watermark: int) -> None:
+        """Every input says that event time has come to `watermark`: fire timers, then tell the outputs."""
+        await self._deliver_all(self._pipeline.advance(watermark, self._slice_max))
+        if self._pipeline.assigners:
+            await self._follow_assigners()
+        self._send_watermark()
+
+    async def _follow_assigners(self) -> None:
+        """Take what the chain itself says about event time through it, and on."""
+        await self._deliver_all(self._pipeline.assigned(self._slice_max))
+        self._look_for_idleness()
+        self._send_watermark()
+
+    async def _deliver_all(self, emitted: Iterator[Batch | None]) -> None:
+        """Deliver step by step, and let others have their turn in between."""
+        for batch in emitted:
+            await self._deliver(batch)
+            await asyncio.sleep(0)
+            await self._make_room()
+
+    def _send_watermark(self) -> None:
+        if self._pipeline.watermark > self._watermark_sent:
+            self._watermark_sent = self._pipeline.watermark
+            self._outputs.advance(self._watermark_sent)
+
+    def _look_for_idleness(self) -> None:
+        for _, assigner in self._pipeline.assigners:
+            assigner.look(self._starved)
+        # The last one decides: the others say nothing about the time behind it.
+        self._send_idleness(self._pipeline.assigners[-1][1].is_idle)
+
+    def _send_idleness(self, is_idle: bool) -> None:
+        if is_idle is not self._is_idle_sent:
+            self._is_idle_sent = is_idle
+            self._outputs.send_event(Idleness(is_idle))
+
+    async def _starve(self) -> None:
+        """Wait with nothing to do: this is what idleness is counted by."""
+        if self._idle_step is None or self.is_ended:
+            await self._wait()
+            return
+        begun = self._now()
+        timer = asyncio.get_running_loop().call_later(self._idle_step, self.wakeup.set)
+        try:
+            await self._wait()
+        finally:
+            timer.cancel()
+        if not self._has_input():
+            # Where the whole process stood still, input may be on its way: that counts as one step, not as its length.
+            self._starved += min(self._now() - begun, self._idle_step)
+            self._look_for_idleness()
+
+    def _has_input(self) -> bool:
+        """Whether there is something to be taken."""
+        raise NotImplementedError
+
     # ------------------------------------------------------------------ timers
 
     async def fire_timers(self) -> None:
@@ -278,24 +361,31 @@ class Subtask:
 
     async def end_input(self) -> None:
         """Every input has ended: fire what waits for time, tell the outputs, and say so."""
-        for emitted in self._pipeline.fire_last(self._slice_max):
-            await self._deliver(emitted)
-            await asyncio.sleep(0)
-            await self._make_room()
+        await self._end_time()
+        self._outputs.send_event(END_OF_INPUT)
+        self.is_ended = True
+        self._report(messages.Ended(attempt=self.attempt, subtask=list(self.id)))
+
+    async def _end_time(self) -> None:
+        """No time comes any more: fire what waits for it, and send the greatest watermark."""
+        await self._deliver_all(self._pipeline.fire_last(self._slice_max))
         if self._pipeline.timers_dropped:
             self._log(
                 f"subtask {self.id}: {self._pipeline.timers_dropped} timers were set at the end of input, where no time"
                 " comes any more, and were dropped"
             )
         self._arm(None)
-        self._outputs.send_event(END_OF_INPUT)
-        self.is_ended = True
-        self._report(messages.Ended(attempt=self.attempt, subtask=list(self.id)))
+        self._send_watermark()
 
     # ------------------------------------------------------------------ snapshots and commits
 
     async def snapshot(self, barrier: Barrier) -> None:
-        """Freeze every part, pass the barrier on, and leave the writing to run beside the stream."""
+        """Freeze every part, pass the barrier on, and leave the writing to run beside the stream.
+
+        A draining barrier ends time first, also here: all inputs have sent the greatest watermark before it.
+        """
+        if barrier.drain:
+            await self._end_time()
         captured = [(part.uid, await part.capture(barrier)) for part in self._parts]
         self._outputs.send_event(barrier)
         self._captures.put_nowait(_Capture(barrier, captured, self.counters.alignment_ms))
@@ -326,7 +416,7 @@ class Subtask:
         failure: Exception | None = None
         for uid, write in capture.parts:
             try:
-                operators[uid] = (await write()).to_data()
+                operators[uid] = merged(operators.get(uid, {}), (await write()).to_data())
             except (TransientError, OSError) as error:
                 failure = failure or error
             except FlowPointError as error:
@@ -357,6 +447,11 @@ class Subtask:
 
     def abort(self, checkpoint: int) -> None:
         """Checkpoint `checkpoint` was given up. What was captured for it stays in the state of the next one."""
+
+
+def _slice(batch: Batch, start: int, end: int) -> Batch:
+    stamps = batch.timestamps
+    return Batch(batch.values[start:end], None if stamps is None else stamps[start:end])
 
 
 async def close_quietly(closing: Callable[[], Awaitable[None] | None], where: str, log: Callable[[str], None]) -> None:

@@ -80,7 +80,7 @@ def files_of_manifest(data: bytes) -> list[StateFile]:
     """The files that a manifest names."""
     operators: dict[str, Any] = json.loads(data)["operators"]
     subtasks = [subtask for operator in operators.values() for subtask in operator["subtasks"]]
-    return [file for subtask in subtasks for file in SubtaskState.from_data(subtask).files]
+    return [file for subtask in subtasks for file in SubtaskState.from_data(subtask).every_file()]
 
 
 class Checker:

@@ -92,7 +92,7 @@ class MessageChecker:
         who = f"the acknowledgement of checkpoint {ack.checkpoint} by {_named(ack.subtask)}, attempt {ack.attempt},"
         for data in ack.operators.values():
             state = SubtaskState.from_data(data)
-            for file in state.files:
+            for file in state.every_file():
                 self._storage.check_file(file, who)
             for committable in state.committables:
                 self._check_committable(committable["data"], who)

@@ -13,13 +13,13 @@ writes the table of its state for the key in the cell. So one class may be used 
 Invariants: state is reachable only during a keyed call, while the cell has a key. A mutable value that a user gets to
 see lies in the dirty layer from then on, so a change made in place is kept. A mutable default is copied for each key.
 
-Not here: time to live (a later slice), where values are kept (`tables.py`).
+Not here: time to live (a later slice), where values are kept (`tables.py`), state without keys (`broadcast.py`).
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from typing import Any, ClassVar, Final, Generic, TypeVar, overload
 
 from flowpoint.codec.keys import canonical
@@ -29,7 +29,7 @@ from flowpoint.state.backend import Backend, MapTable, Table
 from flowpoint.state.spec import ABSENT, TOMBSTONE, Kind, StateSpec
 
 _RESERVED: Final = "__"
-_PLAIN_KEYS: Final = frozenset({str, int, bytes, bool})
+PLAIN_KEYS: Final = frozenset({str, int, bytes, bool})
 
 
 class _NoKey:
@@ -178,6 +178,39 @@ class ListHandle(_Handle):
         return f"<ListState '{self._name}' of key {self._cell.key!r}>"
 
 
+class ReducingHandle(_Handle):
+    """What a reducer has made of all values added for the current key."""
+
+    __slots__ = ("_reduce", "_table")
+
+    def __init__(self, cell: KeyCell, table: Table, reduce: Callable[[Any, Any], Any]) -> None:
+        super().__init__(cell, table.spec.name)
+        self._table = table
+        self._reduce = reduce
+
+    @property
+    def value(self) -> Any:
+        """The result so far, or None when nothing was added."""
+        key = self._key()
+        value = self._table.load(key, None)
+        if not is_immutable(value):
+            self._table.put(key, value)
+        return value
+
+    def add(self, value: Any) -> None:
+        """Take in one value more: the first one itself, then `reduce(result so far, value)`."""
+        key = self._key()
+        before = self._table.load(key, ABSENT)
+        self._table.put(key, value if before is ABSENT else self._reduce(before, value))
+
+    def clear(self) -> None:
+        """Forget everything that was added."""
+        self._table.delete(self._key())
+
+    def __repr__(self) -> str:
+        return f"<ReducingState '{self._name}' of key {self._cell.key!r}>"
+
+
 class MapHandle(_Handle, MutableMapping[Any, Any]):
     """A mapping of the current key. It is walked through in one order (of the canonical map keys) in every backend."""
 
@@ -197,7 +230,7 @@ class MapHandle(_Handle, MutableMapping[Any, Any]):
         return value
 
     def __setitem__(self, map_key: Any, value: Any) -> None:
-        if type(map_key) not in _PLAIN_KEYS:
+        if type(map_key) not in PLAIN_KEYS:
             canonical(map_key)
         self._table.put(self._key(), map_key, value)
 
@@ -228,13 +261,14 @@ class MapHandle(_Handle, MutableMapping[Any, Any]):
 
 # ---------------------------------------------------------------------- declarations
 
-H = TypeVar("H", bound=_Handle)
+H = TypeVar("H")
 
 
-class _Declaration(Generic[H]):
+class Declaration(Generic[H]):
     """A state declared in a class. Reading it from an instance gives the handle that `bind` put there."""
 
     kind: ClassVar[Kind]
+    is_broadcast: ClassVar[bool] = False
 
     def __init__(self, name: str, default: Any = None, ttl: float | str | None = None) -> None:
         if not isinstance(name, str) or not name or name.startswith(_RESERVED):
@@ -258,12 +292,12 @@ class _Declaration(Generic[H]):
         self._attribute = attribute
 
     @overload
-    def __get__(self, instance: None, owner: type) -> _Declaration[H]: ...
+    def __get__(self, instance: None, owner: type) -> Declaration[H]: ...
 
     @overload
     def __get__(self, instance: object, owner: type) -> H: ...
 
-    def __get__(self, instance: object | None, owner: type) -> H | _Declaration[H]:
+    def __get__(self, instance: object | None, owner: type) -> H | Declaration[H]:
         if instance is None:
             return self
         try:
@@ -281,17 +315,22 @@ class _Declaration(Generic[H]):
             f"assign to self.{self._attribute}.value"
         )
 
-    def attach(self, instance: object, backend: Backend, cell: KeyCell) -> None:
+    def attach(self, instance: object, handle: H) -> None:
         """Put a handle behind this declaration for one instance."""
         if not hasattr(instance, "__dict__"):
             raise PlanError(f"cannot keep state in {type(instance).__name__}: its class has __slots__; remove them")
-        instance.__dict__[self._attribute] = self._open(backend, cell)
+        instance.__dict__[self._attribute] = handle
 
-    def _open(self, backend: Backend, cell: KeyCell) -> H:
+
+class KeyedDeclaration(Declaration[H]):
+    """A state per key."""
+
+    def open(self, backend: Backend, cell: KeyCell) -> H:
+        """A handle on it for the key in `cell`."""
         raise NotImplementedError
 
 
-class ValueState(_Declaration[ValueHandle]):
+class ValueState(KeyedDeclaration[ValueHandle]):
     """One value per key.
 
     Example:
@@ -303,11 +342,11 @@ class ValueState(_Declaration[ValueHandle]):
 
     kind = "value"
 
-    def _open(self, backend: Backend, cell: KeyCell) -> ValueHandle:
+    def open(self, backend: Backend, cell: KeyCell) -> ValueHandle:
         return ValueHandle(cell, backend.table(self.spec), self.spec.default)
 
 
-class ListState(_Declaration[ListHandle]):
+class ListState(KeyedDeclaration[ListHandle]):
     """A list per key: `append`, `extend`, `clear`, iteration, `len`, and `.value`.
 
     Example:
@@ -320,11 +359,11 @@ class ListState(_Declaration[ListHandle]):
     def __init__(self, name: str, ttl: float | str | None = None) -> None:
         super().__init__(name, ttl=ttl)
 
-    def _open(self, backend: Backend, cell: KeyCell) -> ListHandle:
+    def open(self, backend: Backend, cell: KeyCell) -> ListHandle:
         return ListHandle(cell, backend.table(self.spec))
 
 
-class MapState(_Declaration[MapHandle]):
+class MapState(KeyedDeclaration[MapHandle]):
     """A mutable mapping per key; each entry is stored by itself, so a big map costs no more than what is touched of it.
 
     Example:
@@ -337,20 +376,43 @@ class MapState(_Declaration[MapHandle]):
     def __init__(self, name: str, ttl: float | str | None = None) -> None:
         super().__init__(name, ttl=ttl)
 
-    def _open(self, backend: Backend, cell: KeyCell) -> MapHandle:
+    def open(self, backend: Backend, cell: KeyCell) -> MapHandle:
         return MapHandle(cell, backend.map_table(self.spec))
 
 
-def declared(cls: type) -> list[_Declaration[Any]]:
+class ReducingState(KeyedDeclaration[ReducingHandle]):
+    """One value per key, made of all that were added: `add(value)`, `.value`, `clear()`.
+
+    Example:
+        >>> ReducingState("longest", max).spec.kind
+        'value'
+    """
+
+    kind = "value"
+
+    def __init__(self, name: str, reduce: Callable[[Any, Any], Any], ttl: float | str | None = None) -> None:
+        super().__init__(name, ttl=ttl)
+        if not callable(reduce):
+            raise PlanError(
+                f"cannot declare state '{name}' with reduce={reduce!r}: pass a function of (result so far, value)"
+            )
+        self._reduce = reduce
+
+    def open(self, backend: Backend, cell: KeyCell) -> ReducingHandle:
+        """See `KeyedDeclaration`."""
+        return ReducingHandle(cell, backend.table(self.spec), self._reduce)
+
+
+def declared(cls: type) -> list[Declaration[Any]]:
     """The states that a class declares, inherited ones included, in order of their names.
 
     Raises:
         PlanError: two of them have one name.
     """
-    found: dict[str, _Declaration[Any]] = {}
+    found: dict[str, Declaration[Any]] = {}
     for base in reversed(cls.__mro__):
-        found.update((name, member) for name, member in vars(base).items() if isinstance(member, _Declaration))
-    by_name: dict[str, _Declaration[Any]] = {}
+        found.update((name, member) for name, member in vars(base).items() if isinstance(member, Declaration))
+    by_name: dict[str, Declaration[Any]] = {}
     for declaration in found.values():
         name = declaration.spec.name
         if name in by_name:
@@ -360,11 +422,12 @@ def declared(cls: type) -> list[_Declaration[Any]]:
 
 
 def bind(instance: object, backend: Backend, cell: KeyCell) -> None:
-    """Connect the states that an instance's class declares with a backend, for the key in `cell`.
+    """Connect the keyed states that an instance's class declares with a backend, for the key in `cell`.
 
     Raises:
         PlanError: two states have one name, or the class has `__slots__`.
         IncompatibleStateError: the snapshot holds one of them as another kind.
     """
     for declaration in declared(type(instance)):
-        declaration.attach(instance, backend, cell)
+        if isinstance(declaration, KeyedDeclaration):
+            declaration.attach(instance, declaration.open(backend, cell))
