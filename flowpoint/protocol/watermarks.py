@@ -6,7 +6,6 @@ minimum over the channels that count:
     channel                                          counts
     its records have timestamps (`EdgeSpec.timed`)   yes, while it is not idle
     its records have none                            no: it says nothing about event time, and must not hold it back
-    all channels are without timestamps              all count; their watermark is the end of input
     all channels that count are idle                 the greatest of them is taken, and the subtask itself is idle
 
 Invariants:
@@ -35,27 +34,26 @@ class InputWatermarks:
 
     def __init__(self, timed: Sequence[bool], start: int = WATERMARK_MIN) -> None:
         """`timed`: per channel, whether its records have timestamps. `start`: the saved watermark (rule 15)."""
-        counts = timed if any(timed) else [True] * len(timed)
-        self._channels: dict[int, int] = {channel: start for channel, does in enumerate(counts) if does}
+        self._channels = {channel: start for channel, counts in enumerate(timed) if counts}
         self._idle: set[int] = set()
         self.watermark = start
 
     @property
     def is_idle(self) -> bool:
         """Whether every channel that counts is idle."""
-        return len(self._idle) == len(self._channels)
+        return bool(self._channels) and len(self._idle) == len(self._channels)
 
     def on_watermark(self, channel: int, watermark: int) -> int | None:
         """A channel has spoken. It is not idle any more."""
+        assert channel in self._channels, f"a watermark came in {channel=}, whose records have no timestamps"
         self._idle.discard(channel)
-        if channel in self._channels and watermark > self._channels[channel]:
-            self._channels[channel] = watermark
+        self._channels[channel] = max(watermark, self._channels[channel])
         return self._risen()
 
     def on_idle(self, channel: int) -> int | None:
         """A channel is idle from now on."""
-        if channel in self._channels:
-            self._idle.add(channel)
+        assert channel in self._channels, f"{channel=} is idle, and its records have no timestamps"
+        self._idle.add(channel)
         return self._risen()
 
     def on_active(self, channel: int) -> None:

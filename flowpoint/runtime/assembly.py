@@ -12,7 +12,7 @@ import asyncio
 import copy
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flowpoint.codec.keys import GroupCache
@@ -20,18 +20,31 @@ from flowpoint.codec.values import Codec, TypeRegistry
 from flowpoint.errors import FlowPointError, IncompatibleStateError
 from flowpoint.host.base import Host
 from flowpoint.model import messages
+from flowpoint.model.elements import WATERMARK_MIN
 from flowpoint.model.key_groups import group_range
 from flowpoint.model.manifest import StateFile, SubtaskState
-from flowpoint.model.plan import KEYED_KINDS, EdgeSpec, JobPlan, OperatorKind, OperatorSpec, Partition, SubtaskId
+from flowpoint.model.plan import (
+    CO_KINDS,
+    KEYED_KINDS,
+    PROCESS_KINDS,
+    EdgeSpec,
+    JobPlan,
+    OperatorKind,
+    OperatorSpec,
+    Partition,
+    SubtaskId,
+)
 from flowpoint.model.settings import Settings
 from flowpoint.runtime.chain import HashEmit, LoopOperator
 from flowpoint.runtime.contracts import ConnectorContext, HostClock, OperatorDef, Split
 from flowpoint.runtime.inputs import InputGate
-from flowpoint.runtime.operators.keyed_process import KeyedProcess
+from flowpoint.runtime.operators.calls import Port
+from flowpoint.runtime.operators.process import KeyedParts, Process
+from flowpoint.runtime.operators.timestamps import TimestampAssigner
 from flowpoint.runtime.outputs import EdgeOutput, Outputs, Routes
-from flowpoint.runtime.parts import KeyedPart, Part, SinkPart, WriteState
-from flowpoint.runtime.pipeline import Pipeline
-from flowpoint.runtime.processing_subtask import ProcessingSubtask
+from flowpoint.runtime.parts import KeyedPart, Part, SinkPart, WatermarkPart, WriteState
+from flowpoint.runtime.pipeline import Operator, Pipeline
+from flowpoint.runtime.processing_subtask import Channel, ProcessingSubtask
 from flowpoint.runtime.source_subtask import SourcePart, SourceSubtask, SplitState
 from flowpoint.runtime.subtask import Counters, Report, Subtask, SubtaskParts, close_quietly
 from flowpoint.snapshot import names
@@ -39,6 +52,7 @@ from flowpoint.snapshot.reader import load
 from flowpoint.snapshot.storage import Storage
 from flowpoint.snapshot.writer import BASE, DELTA, write_state
 from flowpoint.state.backend import Backend, Frozen
+from flowpoint.state.broadcast import BroadcastAccess, bind_broadcast
 from flowpoint.state.kinds import KeyCell, bind
 from flowpoint.state.open import open_backend
 from flowpoint.state.spec import StateSpec
@@ -91,13 +105,13 @@ class Assembly:
 
     async def _build_subtask(self, subtask: SubtaskId) -> Subtask:
         wakeup = asyncio.Event()
-        gate = self._gate(subtask, wakeup.set)
+        gate, channels = self._gate(subtask, wakeup.set)
         operators = _Operators(Counters())
         try:
             for uid in self._plan.tasks[subtask.task].operators:
                 await self._add_operator(uid, subtask, operators)
             outputs, emit = self._outputs(subtask, wakeup.set)
-            pipeline = Pipeline(operators.stages, emit)
+            pipeline = Pipeline(operators.stages, emit, outputs.expect)
         except BaseException:
             await operators.close(f"subtask {subtask}", self._around.log)
             raise
@@ -117,7 +131,8 @@ class Assembly:
         source = next((part for part in operators.parts if isinstance(part, SourcePart)), None)
         if source is not None:
             return SourceSubtask(built, source, self._settings.batch_size)
-        return ProcessingSubtask(built, gate, exactly_once=self._settings.checkpoint.mode == "exactly_once")
+        exactly_once = self._settings.checkpoint.mode == "exactly_once"
+        return ProcessingSubtask(built, gate, channels, exactly_once=exactly_once)
 
     async def _add_operator(self, uid: str, subtask: SubtaskId, operators: _Operators) -> None:
         """Make one operator. What is opened stands in `operators` at once, so that it can be closed."""
@@ -129,13 +144,19 @@ class Assembly:
                 sink = SinkPart(uid, definition.function, self._context(spec, subtask.index, operators.counters))
                 operators.parts.append(sink)
                 await self._open_sink(sink, subtask.index)
+            elif spec.kind is OperatorKind.ASSIGN_TIMESTAMPS:
+                assignment = replace(definition.function, function=_own_copy(definition.function.function))
+                operators.add_timed(TimestampAssigner(uid, assignment, self._saved_watermark(uid, subtask.index)))
+            elif spec.kind in PROCESS_KINDS:
+                process = await self._process(spec, definition, subtask, operators)
+                operators.add_timed(process)
+                process.open(subtask.index, spec.parallelism)
             elif spec.kind in KEYED_KINDS:
                 part = self._keyed(spec, subtask)
                 operators.parts.append(part)
                 await self._restore(part, subtask.index)
-                operators.stages.append(self._keyed_operator(spec, definition, part.backend))
+                operators.stages.append(self._accumulating(spec, definition, part.backend))
                 self._refuse_unclaimed(uid, part.backend)
-                self._open_function(operators.stages[-1], spec, subtask.index)
             else:
                 operators.stages.append(LoopOperator(uid, spec.kind, _own_copy(definition.function)))
         except FlowPointError as error:
@@ -144,15 +165,14 @@ class Assembly:
 
     # ------------------------------------------------------------------ channels
 
-    def _gate(self, subtask: SubtaskId, wake: Callable[[], None]) -> InputGate:
-        inboxes = [
-            self._around.exchange.inbox(
-                edge.index, source, subtask.index, self._worker_of[SubtaskId(edge.source, source)]
-            )
-            for edge in self._plan.inputs(subtask.task)
-            for source in self._sources_of(edge, subtask.index)
-        ]
-        return InputGate(inboxes, wake)
+    def _gate(self, subtask: SubtaskId, wake: Callable[[], None]) -> tuple[InputGate, list[Channel]]:
+        inboxes, channels = [], []
+        for edge in self._plan.inputs(subtask.task):
+            for source in self._sources_of(edge, subtask.index):
+                worker = self._worker_of[SubtaskId(edge.source, source)]
+                inboxes.append(self._around.exchange.inbox(edge.index, source, subtask.index, worker))
+                channels.append(Channel(edge.port, edge.timed))
+        return InputGate(inboxes, wake), channels
 
     def _sources_of(self, edge: EdgeSpec, target: int) -> list[int]:
         if edge.partition is Partition.FORWARD:
@@ -179,7 +199,7 @@ class Assembly:
             ]
             # With one target there is nothing to deal out; its own keyed operator looks at the keys.
             emit = self._hash_emit(edge) if edge.partition is Partition.HASH and len(outlets) > 1 else None
-            if emit is not None and len(edges) == 1:
+            if emit is not None and len(edges) == 1 and not edge.tag:
                 fused = emit
             outputs.append(
                 EdgeOutput(
@@ -190,6 +210,8 @@ class Assembly:
                     self._codec.copy,
                     emit,
                     is_dealt=fused is not None,
+                    tag=edge.tag,
+                    timed=edge.timed,
                 )
             )
         return Outputs(outputs, self._settings.buffer_timeout, wake), fused
@@ -197,17 +219,24 @@ class Assembly:
     def _hash_emit(self, edge: EdgeSpec) -> HashEmit:
         target = self._plan.tasks[edge.target]
         spec = self._plan.operator(target.operators[0])
-        key = self._around.functions[spec.uid].key
+        definition = self._around.functions[spec.uid]
+        key, key_name = definition.key, spec.key_name
+        if edge.port:
+            key, key_name = definition.second_key, spec.second_key_name
         assert key is not None, f"operator {spec.uid} is behind a hash edge and has no key"
         routes = Routes(target.parallelism, self._plan.max_parallelism)
         buffers: list[list[Any]] = [[] for _ in range(target.parallelism)]
-        return HashEmit(spec.uid, _own_copy(key), spec.key_name, routes.targets, routes.miss, buffers)
+        return HashEmit(spec.uid, _own_copy(key), key_name, routes.targets, routes.miss, buffers)
 
     # ------------------------------------------------------------------ operators
 
     def _restored(self, uid: str, index: int) -> list[SubtaskState]:
         states = self._deploy.restore.get(uid)
         return [SubtaskState.from_data(data) for data in states[index]] if states else []
+
+    def _saved_watermark(self, uid: str, index: int) -> int:
+        saved = [state.watermark for state in self._restored(uid, index) if state.watermark is not None]
+        return min(saved, default=WATERMARK_MIN)
 
     def _context(self, spec: OperatorSpec, index: int, counters: Counters) -> ConnectorContext:
         return ConnectorContext(
@@ -269,6 +298,26 @@ class Assembly:
         else:
             part.must_be_full = bool(states)
 
+    async def _broadcast(self, spec: OperatorSpec, subtask: SubtaskId) -> KeyedPart:
+        """The broadcast state of an operator: in memory, and whole in every subtask."""
+        all_groups = (0, self._plan.max_parallelism - 1)
+        part = KeyedPart(
+            uid=spec.uid,
+            backend=open_backend(
+                replace(self._settings.state, backend="heap"), self._codec, self._plan.max_parallelism, "", spec.uid
+            ),
+            groups=all_groups,
+            write_state=self._writer_for(subtask, all_groups),
+            incremental=self._settings.checkpoint.incremental,
+            is_broadcast=True,
+        )
+        for state in self._restored(spec.uid, subtask.index):
+            if state.broadcast:
+                for _ in part.backend.restoring(await load(self._around.storage, state.broadcast), all_groups):
+                    await asyncio.sleep(0)
+                part.files = state.broadcast
+        return part
+
     def _refuse_unclaimed(self, uid: str, backend: Backend) -> None:
         """Restored state that the function no longer declares is never dropped in silence."""
         unclaimed = backend.unclaimed()
@@ -297,32 +346,65 @@ class Assembly:
 
         return write
 
-    def _keyed_operator(
-        self, spec: OperatorSpec, definition: OperatorDef, backend: Backend
-    ) -> LoopOperator | KeyedProcess:
+    def _accumulating(self, spec: OperatorSpec, definition: OperatorDef, backend: Backend) -> LoopOperator:
+        """A count, sum, ... whose accumulators lie in `backend`."""
         assert definition.key is not None, spec
-        groups = GroupCache(self._plan.max_parallelism)
-        key, function = _own_copy(definition.key), _own_copy(definition.function)
-        if spec.kind is not OperatorKind.PROCESS:
-            return LoopOperator(
-                uid=spec.uid,
-                kind=spec.kind,
-                function=function,
-                key=key,
-                key_name=spec.key_name,
-                table=backend.table(StateSpec(spec.kind.value, "value")),
-                check=groups.miss,
-                copy=self._codec.copy,
-            )
-        cell = KeyCell()
-        bind(function, backend, cell)
-        timers = TimerService(backend, cell)
-        return KeyedProcess(spec.uid, function, key, spec.key_name, cell, timers, groups, self._around.host.wall_ms)
+        return LoopOperator(
+            uid=spec.uid,
+            kind=spec.kind,
+            function=_own_copy(definition.function),
+            key=_own_copy(definition.key),
+            key_name=spec.key_name,
+            table=backend.table(StateSpec(spec.kind.value, "value")),
+            check=GroupCache(self._plan.max_parallelism).miss,
+            copy=self._codec.copy,
+        )
 
-    @staticmethod
-    def _open_function(operator: LoopOperator | KeyedProcess, spec: OperatorSpec, index: int) -> None:
-        if isinstance(operator, KeyedProcess):
-            operator.open(index, spec.parallelism)
+    async def _process(
+        self, spec: OperatorSpec, definition: OperatorDef, subtask: SubtaskId, operators: _Operators
+    ) -> Process:
+        """A process function with its state restored and bound."""
+        function = _own_copy(definition.function)
+        keyed, access = None, None
+        if spec.kind in KEYED_KINDS:
+            part = self._keyed(spec, subtask)
+            operators.parts.append(part)
+            await self._restore(part, subtask.index)
+            cell = KeyCell()
+            bind(function, part.backend, cell)
+            timers = TimerService(part.backend, cell)
+            keyed = KeyedParts(cell, timers, GroupCache(self._plan.max_parallelism))
+            self._refuse_unclaimed(spec.uid, part.backend)
+        if spec.kind in CO_KINDS:
+            part = await self._broadcast(spec, subtask)
+            access = BroadcastAccess()
+            bind_broadcast(function, part.backend, access)
+            self._refuse_unclaimed(spec.uid, part.backend)
+            if part.backend.schemas():
+                operators.parts.append(part)
+        is_last = spec.uid == self._plan.tasks[subtask.task].operators[-1]
+        return Process(
+            spec.uid,
+            function,
+            self._ports(spec, definition, subtask.task),
+            self._around.host.wall_ms,
+            keyed=keyed,
+            access=access,
+            side_tags=[edge.tag for edge in self._plan.outputs(subtask.task) if edge.tag] if is_last else [],
+            has_event_time=operators.has_event_time or any(edge.timed for edge in self._plan.inputs(subtask.task)),
+            watermark=self._saved_watermark(spec.uid, subtask.index),
+        )
+
+    def _ports(self, spec: OperatorSpec, definition: OperatorDef, task: int) -> tuple[Port, ...]:
+        key = _own_copy(definition.key)
+        if spec.kind not in CO_KINDS:
+            return (Port("process", key, spec.key_name),)
+        edges = self._plan.inputs(task)
+        broadcast = {edge.port for edge in edges if edge.partition is Partition.BROADCAST}
+        return (
+            Port("process1", key, spec.key_name, is_broadcast=0 in broadcast),
+            Port("process2", _own_copy(definition.second_key), spec.second_key_name, is_broadcast=1 in broadcast),
+        )
 
 
 @dataclass(slots=True)
@@ -330,12 +412,22 @@ class _Operators:
     """The operators of one subtask while it is built."""
 
     counters: Counters
-    stages: list[LoopOperator | KeyedProcess] = field(default_factory=list)
+    stages: list[Operator] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
+
+    @property
+    def has_event_time(self) -> bool:
+        """Whether the records behind the stages so far get timestamps here."""
+        return any(isinstance(stage, TimestampAssigner) for stage in self.stages)
+
+    def add_timed(self, stage: Process | TimestampAssigner) -> None:
+        """Add a stage that knows where event time stands."""
+        self.stages.append(stage)
+        self.parts.append(WatermarkPart(stage))
 
     async def close(self, where: str, log: Callable[[str], None]) -> None:
         """Building has failed: let go of what is open."""
-        processes = [stage.close for stage in self.stages if isinstance(stage, KeyedProcess)]
+        processes = [stage.close for stage in self.stages if isinstance(stage, Process)]
         for closing in [*processes, *(part.close for part in self.parts)]:
             await close_quietly(closing, where, log)
 

@@ -24,7 +24,7 @@ from typing import Any, Final
 from flowpoint.codec.keys import group_of
 from flowpoint.codec.values import IMMUTABLE
 from flowpoint.errors import BadRecordError, FlowPointError
-from flowpoint.model.elements import Batch, Event, Watermark
+from flowpoint.model.elements import Batch, Event, Idleness, Watermark
 from flowpoint.model.key_groups import owner_of
 from flowpoint.model.plan import Partition
 from flowpoint.runtime.chain import HashEmit, Loop
@@ -66,6 +66,7 @@ class EdgeOutput:
         hash_emit: of a HASH edge with several targets.
         is_dealt: the chain's last loop puts the records into the buffers of `hash_emit` itself.
         tag: of the side output that it carries; "" is the main output.
+        timed: its records have timestamps, so that it carries watermarks as well.
     """
 
     def __init__(
@@ -79,8 +80,10 @@ class EdgeOutput:
         *,
         is_dealt: bool = False,
         tag: str = "",
+        timed: bool = False,
     ) -> None:
         self.tag = tag
+        self.timed = timed
         self._uid = uid
         self._partition = partition
         self._outlets = list(outlets)
@@ -190,11 +193,6 @@ class EdgeOutput:
         named.operator = self._uid
         return named
 
-    @property
-    def taken(self) -> int:
-        """Records put into the buffers since the start."""
-        return self._sent + sum(map(len, self._buffers))
-
     def advance(self, watermark: int) -> None:
         """Say in every channel how far event time has come, behind the records that wait there."""
         event = Watermark(watermark)
@@ -203,6 +201,11 @@ class EdgeOutput:
                 self._watermarks[index] = watermark
             else:
                 self._outlets[index].send_event(event)
+
+    @property
+    def taken(self) -> int:
+        """Records put into the buffers since the start."""
+        return self._sent + sum(map(len, self._buffers))
 
     def send_event(self, event: Event) -> None:
         """Send an event into every channel. Needs no credit and never waits (rule 13)."""
@@ -231,6 +234,7 @@ class Outputs:
     def __init__(self, edges: Sequence[EdgeOutput], buffer_timeout: float, wake: Callable[[], None]) -> None:
         self._edges = list(edges)
         self._main = [edge for edge in edges if not edge.tag]
+        self._timed = [edge for edge in edges if edge.timed]
         self._buffer_timeout = buffer_timeout
         self._wake = wake
         self._timer: asyncio.Handle | None = None
@@ -293,8 +297,14 @@ class Outputs:
 
     def advance(self, watermark: int) -> None:
         """Event time has come to `watermark`: no record given from now on has a timestamp up to it."""
-        for edge in self._edges:
+        for edge in self._timed:
             edge.advance(watermark)
+
+    def send_idleness(self, is_idle: bool) -> None:
+        """Say whether anybody should wait for the watermark of these outputs."""
+        for edge in self._timed:
+            edge.flush()
+            edge.send_event(Idleness(is_idle))
 
     def send_event(self, event: Event) -> None:
         """Flush, then send an event into all channels in one step."""

@@ -38,7 +38,7 @@ class Pipeline:
         self,
         operators: Sequence[Operator],
         emit: HashEmit | None,
-        before_dealing: Callable[[bool], None] = lambda is_timed: None,
+        before_dealing: Callable[[bool], None] = lambda _: None,
     ) -> None:
         self._stages: list[Stage] = list(_stages(operators, emit))
         self._applies = [stage.apply for stage in self._stages]

@@ -25,7 +25,7 @@ from typing import Any, Final, TypeAlias
 
 from flowpoint.errors import BadRecordError, FlowPointError, TransientError, UserCodeError
 from flowpoint.model import messages
-from flowpoint.model.elements import END_OF_INPUT, WATERMARK_MIN, Barrier, Batch, Idleness
+from flowpoint.model.elements import END_OF_INPUT, WATERMARK_MIN, Barrier, Batch
 from flowpoint.model.plan import SubtaskId
 from flowpoint.runtime.outputs import Outputs
 from flowpoint.runtime.parts import Captured, KeyedPart, Part, SinkPart, merged
@@ -302,7 +302,7 @@ class Subtask:
     def _send_idleness(self, is_idle: bool) -> None:
         if is_idle is not self._is_idle_sent:
             self._is_idle_sent = is_idle
-            self._outputs.send_event(Idleness(is_idle))
+            self._outputs.send_idleness(is_idle)
 
     async def _starve(self) -> None:
         """Wait with nothing to do: this is what idleness is counted by."""

@@ -18,7 +18,7 @@ from flowpoint.runtime.inputs import InputGate
 from flowpoint.runtime.outputs import EdgeOutput, Outputs
 from flowpoint.runtime.parts import SinkPart
 from flowpoint.runtime.pipeline import Pipeline
-from flowpoint.runtime.processing_subtask import ProcessingSubtask
+from flowpoint.runtime.processing_subtask import Channel, ProcessingSubtask
 from flowpoint.runtime.source_subtask import SourcePart, SourceSubtask, SplitState
 from flowpoint.runtime.subtask import SubtaskParts
 from flowpoint.sim.loop import SimLoop
@@ -197,14 +197,15 @@ def source(readers, positions=None, ended=(), batch_size=1024, open_delay=0.0, *
 class Processing(Running):
     """A processing subtask, with its channels."""
 
-    def __init__(self, channels=1, exactly_once=True, **more):
+    def __init__(self, channels=1, exactly_once=True, timed=False, ports=None, **more):
         built, outlets, reports, logs = build(**more)
         self.channels = [LocalChannel() for _ in range(channels)]
         gate = InputGate([channel.inbox for channel in self.channels], built.wakeup.set)
-        super().__init__(ProcessingSubtask(built, gate, exactly_once=exactly_once), outlets, reports, logs)
+        known = [Channel(port, timed) for port in ports or [0] * channels]
+        super().__init__(ProcessingSubtask(built, gate, known, exactly_once=exactly_once), outlets, reports, logs)
 
-    def send(self, *values, channel=0):
-        self.channels[channel].send_batch(list(values), None)
+    def send(self, *values, channel=0, at=None):
+        self.channels[channel].send_batch(list(values), at)
 
     def event(self, event, channel=0):
         self.channels[channel].send_event(event)

@@ -10,10 +10,11 @@ from flowpoint.api.functions import KeyedProcessFunction
 from flowpoint.codec.keys import GroupCache
 from flowpoint.errors import BadRecordError, StorageError, UserCodeError
 from flowpoint.model import messages
-from flowpoint.model.elements import END_OF_INPUT, Barrier
+from flowpoint.model.elements import END_OF_INPUT, Barrier, Batch
 from flowpoint.model.settings import StateSettings
 from flowpoint.runtime.chain import HashEmit
-from flowpoint.runtime.operators.keyed_process import KeyedProcess
+from flowpoint.runtime.operators.calls import Port
+from flowpoint.runtime.operators.process import KeyedParts, Process
 from flowpoint.runtime.pipeline import Pipeline
 from flowpoint.state.heap import HeapBackend
 from flowpoint.state.kinds import NO_KEY, KeyCell, ListState, ValueState, bind
@@ -26,13 +27,14 @@ def backend():
     return HeapBackend(CODEC, 128, StateSettings(backend="heap"), "/nowhere", "p")
 
 
-def process(function, key=lambda value: value, clock=lambda: 0, state=None, uid="p"):
+def process(function, key=lambda value: value, clock=lambda: 0, state=None, uid="p", **more):
     """The operator around a function."""
     state = state or backend()
     cell = KeyCell()
     bind(function, state, cell)
     timers = TimerService(state, cell)
-    operator = KeyedProcess(uid, function, key, f"key_by({uid})", cell, timers, GroupCache(128), clock)
+    keyed = KeyedParts(cell, timers, GroupCache(128))
+    operator = Process(uid, function, (Port("process", key, f"key_by({uid})"),), clock, keyed=keyed, **more)
     operator.cell = cell
     return operator
 
@@ -61,7 +63,7 @@ class Counting(KeyedProcessFunction):
 def test_state_and_context_belong_to_the_key_of_the_record():
     operator = process(Counting(), key=str.lower)
 
-    assert operator.process_batch(["a", "B", "A"]) == [("a", 1, None), ("b", 1, None), ("a", 2, None)]
+    assert operator.apply(Batch(["a", "B", "A"])).values == [("a", 1, None), ("b", 1, None), ("a", 2, None)]
     assert operator.cell.key is NO_KEY
 
 
@@ -78,7 +80,7 @@ def test_state_and_context_belong_to_the_key_of_the_record():
     ids=["None", "list", "tuple", "generator", "iterator", "set"],
 )
 def test_a_function_may_return_none_or_any_iterable(fn, expected):
-    assert process(from_function(fn)).process_batch([1, 2]) == expected
+    assert process(from_function(fn)).apply(Batch([1, 2])).values == expected
 
 
 @pytest.mark.parametrize("result", ["text", b"bytes", {"a": 1}])
@@ -86,14 +88,14 @@ def test_one_record_where_an_iterable_belongs_is_not_taken_apart(result):
     with pytest.raises(
         UserCodeError, match="'p' \\(process\\) failed on record 5: .*; yield it, or return \\[it\\]"
     ) as caught:
-        process(from_function(lambda value, ctx: result)).process_batch([5])
+        process(from_function(lambda value, ctx: result)).apply(Batch([5])).values
 
     assert caught.value.operator == "p"
 
 
 def test_a_result_that_is_no_iterable_is_said_to_be_none():
     with pytest.raises(UserCodeError, match="on record 5: its function must return an iterable of records, not 7"):
-        process(from_function(lambda value, ctx: 7)).process_batch([5])
+        process(from_function(lambda value, ctx: 7)).apply(Batch([5])).values
 
 
 # ---------------------------------------------------------------- errors
@@ -123,7 +125,7 @@ def test_an_error_says_whether_function_or_key_failed_and_on_which_record(fn, ke
     operator = process(from_function(fn), key=key)
 
     with pytest.raises(kind) as caught:
-        operator.process_batch([0])
+        operator.apply(Batch([0])).values
 
     assert caught.value.operator == "p"
     assert [word for word in words if word not in str(caught.value)] == []
@@ -135,7 +137,7 @@ def test_an_error_of_ours_keeps_its_class():
         raise StorageError("a lookup table is gone")
 
     with pytest.raises(StorageError, match="'p' \\(process\\) failed on record 1: a lookup table is gone"):
-        process(from_function(refuse)).process_batch([1])
+        process(from_function(refuse)).apply(Batch([1])).values
 
 
 def test_a_function_that_ends_its_process_is_the_users_error():
@@ -143,7 +145,7 @@ def test_a_function_that_ends_its_process_is_the_users_error():
         raise SystemExit(1)
 
     with pytest.raises(UserCodeError, match="SystemExit: 1; a function must not end or cancel"):
-        process(from_function(leave)).process_batch([1])
+        process(from_function(leave)).apply(Batch([1])).values
 
 
 # ---------------------------------------------------------------- open and close
@@ -168,7 +170,7 @@ def test_open_comes_before_the_records_and_close_once_at_the_end():
     operator = process(function)
 
     operator.open(2, 5)
-    operator.process_batch([1])
+    operator.apply(Batch([1])).values
     operator.close()
     operator.close()
 
@@ -267,7 +269,7 @@ def test_ac14_a_timer_that_was_due_while_the_job_was_down_fires_at_once():
         clock = WallClock()
         now = clock()
         state = backend()
-        alarms(clock, state=state).process_batch([("a", now - 5000)])
+        alarms(clock, state=state).apply(Batch([("a", now - 5000)])).values
         it = Processing(operators=[alarms(clock, state=state)], clock=clock)
         async with running(it):
             await asyncio.sleep(0.02)
@@ -283,7 +285,7 @@ def test_ac14_also_in_the_task_of_a_source_that_has_nothing_to_read():
         clock = WallClock()
         now = clock()
         state = backend()
-        alarms(clock, state=state).process_batch([("a", now - 5000), ("b", now + 500)])
+        alarms(clock, state=state).apply(Batch([("a", now - 5000), ("b", now + 500)])).values
         it = source(EndlessReader([]), operators=[alarms(clock, state=state)], clock=clock)
         async with running(it):
             await asyncio.sleep(0.1)
@@ -316,7 +318,7 @@ def test_many_overdue_timers_fire_a_slice_at_a_time_and_a_barrier_comes_between(
         clock = WallClock()
         now = clock()
         state = backend()
-        alarms(clock, state=state).process_batch([(n, now - 1) for n in range(1000)])
+        alarms(clock, state=state).apply(Batch([(n, now - 1) for n in range(1000)])).values
         it = Processing(operators=[alarms(clock, state=state)], clock=clock)
         it.event(Barrier(1))
         async with running(it):
@@ -399,9 +401,9 @@ def test_at_the_end_of_input_a_timer_may_still_take_another_one_back():
             yield timestamp
 
     operator = alarms(lambda: 0, Session())
-    operator.process_batch([("a", 10), ("a", 11), ("b", 11)])
+    operator.apply(Batch([("a", 10), ("a", 11), ("b", 11)])).values
 
-    assert [item for batch in operator.fire_last(1) for item in batch] == [10, 11]
+    assert [item for batch in operator.fire_last(1) for item in batch.values] == [10, 11]
     assert operator.timers_dropped == 0
 
 
@@ -426,7 +428,7 @@ def test_an_error_in_on_timer_names_key_and_time():
             raise ValueError("no")
 
     operator = alarms(lambda: 10, Failing())
-    operator.process_batch([("a", 5)])
+    operator.apply(Batch([("a", 5)])).values
 
     with pytest.raises(UserCodeError, match="'p' \\(process\\) failed in on_timer for key 'a' at 5: ValueError: no"):
         operator.fire_due(10, 100)
@@ -439,7 +441,7 @@ def test_on_timer_returns_as_process_does(result, words):
             return result
 
     operator = alarms(lambda: 10, Odd())
-    operator.process_batch([("a", 5)])
+    operator.apply(Batch([("a", 5)])).values
 
     with pytest.raises(UserCodeError, match=words):
         operator.fire_due(10, 100)
@@ -460,8 +462,8 @@ def test_a_process_between_two_loops_gets_what_the_first_made_and_feeds_the_seco
     operators = [plain("map", lambda v: v * 10), process(Listing(), key=lambda v: 1), plain("map", str), keyed("count")]
     pipeline = Pipeline(operators, None)
 
-    assert pipeline.run([1, 2, 3]) == [("1", 1), ("2", 1), ("3", 1)]
-    assert pipeline.run([]) == []
+    assert pipeline.run(Batch([1, 2, 3])) == Batch([("1", 1), ("2", 1), ("3", 1)])
+    assert pipeline.run(Batch([])) == Batch([])
     pipeline.close()
 
 
@@ -469,10 +471,10 @@ def test_what_a_timer_emits_enters_the_chain_behind_its_operator():
     before = []
     operators = [plain("map", lambda v: before.append(v) or v), alarms(lambda: 10), plain("map", first)]
     pipeline = Pipeline(operators, None)
-    pipeline.run([("a", 5)])
+    pipeline.run(Batch([("a", 5)]))
 
     assert before == [("a", 5)]
-    assert list(pipeline.fire_due(10, 100)) == [["a"]]
+    assert list(pipeline.fire_due(10, 100)) == [Batch(["a"])]
     assert pipeline.next_timer_ms() is None
     pipeline.close()
 
@@ -480,7 +482,7 @@ def test_what_a_timer_emits_enters_the_chain_behind_its_operator():
 def test_a_chain_that_deals_out_deals_out_what_timers_emit_too():
     emit = HashEmit("next", first, "", {"a": 0}, lambda key: 0, [[]])
     pipeline = Pipeline([alarms(lambda: 10)], emit)
-    pipeline.run([("a", 5)])
+    pipeline.run(Batch([("a", 5)]))
 
     assert list(pipeline.fire_due(10, 100)) == [None]
     assert [record[0] for record in emit.buffers[0]] == ["a"]
@@ -490,15 +492,15 @@ def test_a_chain_that_deals_out_deals_out_what_timers_emit_too():
 def test_a_chain_with_more_flat_maps_than_a_loop_may_have_is_cut():
     pipeline = Pipeline([plain("flat_map", lambda v: [v]) for _ in range(50)], None)
 
-    assert pipeline.run([1, 2]) == [1, 2]
+    assert pipeline.run(Batch([1, 2])) == Batch([1, 2])
     pipeline.close()
 
 
 def test_nothing_at_all_hands_the_batch_through():
     pipeline = Pipeline([], None)
-    values = [1]
+    batch = Batch([1])
 
-    assert pipeline.run(values) is values
+    assert pipeline.run(batch) is batch
     pipeline.close()
 
 
@@ -506,7 +508,7 @@ def test_an_error_in_any_stage_is_explained():
     pipeline = Pipeline([process(Listing(), key=lambda v: 1), plain("map", lambda v: 1 / 0, "m")], None)
 
     with pytest.raises(UserCodeError, match="'m' \\(map\\) failed on record 1") as caught:
-        pipeline.run([5])
+        pipeline.run(Batch([5]))
 
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     pipeline.close()
