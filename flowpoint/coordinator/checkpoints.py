@@ -241,6 +241,7 @@ class Checkpoints:
                 halt=kind is TriggerKind.STOP,
                 final=kind is TriggerKind.FINAL,
                 directory=directory,
+                triggered=record.started,
             )
         )
 
@@ -277,8 +278,10 @@ class Checkpoints:
         if running is None or running.is_publishing:
             return
         subtask = SubtaskId(*message.subtask)
-        if running.pending.decline(message.attempt, subtask, message.reason, worker) is AckOutcome.ACCEPTED:
-            self._fail(running, CheckpointFailure.DECLINED, running.pending.failure_detail, now)
+        outcome = running.pending.decline(message.attempt, subtask, message.reason, worker, restoring=message.restoring)
+        if outcome is AckOutcome.ACCEPTED:
+            assert running.pending.failure is not None
+            self._fail(running, running.pending.failure, running.pending.failure_detail, now)
 
     async def _publish(self, running: _Running, plan: JobPlan, lineage: str) -> None:
         """Manifest first, then the commit entry; says how it went by `Published`."""

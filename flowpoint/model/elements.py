@@ -39,7 +39,7 @@ class Barrier:
 
     `kind` is "checkpoint" or "savepoint"; `final` is the last checkpoint of a bounded job; `halt` asks sources to emit
     nothing after it (stop); `drain` (only with `halt`) says that time ended before it: the greatest watermark came
-    first, and what waits for time fires before its snapshot.
+    first, and what waits for time fires before its snapshot. `triggered` is when the coordinator asked for it, epoch ms.
     """
 
     checkpoint: int
@@ -47,6 +47,12 @@ class Barrier:
     halt: bool = False
     final: bool = False
     drain: bool = False
+    triggered: int = 0
+
+    @property
+    def may_overtake(self) -> bool:
+        """Whether it may become unaligned. Savepoints and last checkpoints never do: they hold no channel state."""
+        return self.kind == "checkpoint" and not self.halt and not self.final
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,12 +53,16 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Decline:
-    """A subtask cannot take part in a checkpoint, or could not write its part."""
+    """A subtask cannot take part in a checkpoint, or could not write its part.
+
+    restoring: only because it is still taking in the in-flight records of the checkpoint it started from.
+    """
 
     attempt: int
     checkpoint: int
     subtask: list[int]
     reason: str
+    restoring: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +155,10 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """Sources of this worker: emit the barrier of this checkpoint now, after the greatest watermark if `drain`."""
+    """Sources of this worker: emit the barrier of this checkpoint now, after the greatest watermark if `drain`.
+
+    triggered: when the checkpoint began, epoch ms.
+    """
 
     attempt: int
     checkpoint: int
@@ -160,6 +167,7 @@ class Trigger:
     final: bool
     directory: str
     drain: bool = False
+    triggered: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ class CheckpointFailure(StrEnum):
     ABORTED_BY_STOP = "aborted_by_stop"
     ABORTED_BY_END = "aborted_by_end"
     SUBSUMED = "subsumed"
+    RESTORING = "restoring"
 
     @property
     def text(self) -> str:
@@ -68,6 +69,7 @@ _TEXTS: Mapping[CheckpointFailure, str] = {
     CheckpointFailure.ABORTED_BY_STOP: "the job was stopped or cancelled meanwhile",
     CheckpointFailure.ABORTED_BY_END: "the job ended meanwhile",
     CheckpointFailure.SUBSUMED: "a newer checkpoint completed first",
+    CheckpointFailure.RESTORING: "the records that were under way in the restored checkpoint are still being taken in",
 }
 _COUNTING = frozenset(
     {
@@ -149,11 +151,14 @@ class PendingCheckpoint(Generic[AckData]):
             self._acks[subtask] = data
         return outcome
 
-    def decline(self, attempt: int, subtask: SubtaskId, reason: str, worker: int | None = None) -> AckOutcome:
-        """A subtask cannot take part. ACCEPTED: the checkpoint has now failed as DECLINED."""
+    def decline(
+        self, attempt: int, subtask: SubtaskId, reason: str, worker: int | None = None, *, restoring: bool = False
+    ) -> AckOutcome:
+        """A subtask cannot take part. ACCEPTED: the checkpoint has now failed as DECLINED, or RESTORING."""
         outcome = self._judge(attempt, subtask, worker)
         if outcome is AckOutcome.ACCEPTED:
-            self.fail(CheckpointFailure.DECLINED, f"subtask {subtask.task}#{subtask.index}: {reason}")
+            failure = CheckpointFailure.RESTORING if restoring else CheckpointFailure.DECLINED
+            self.fail(failure, f"subtask {subtask.task}#{subtask.index}: {reason}")
         return outcome
 
     def fail(self, failure: CheckpointFailure, detail: str = "") -> None:

@@ -132,6 +132,8 @@ class SourceSubtask(Subtask):
 
     def trigger(self, message: messages.Trigger) -> None:
         """Emit the barrier of a checkpoint as soon as what is in hand has been processed."""
+        if self.is_restoring:
+            return  # `decline_restoring` has said so
         self._triggers.append(
             Barrier(
                 message.checkpoint,
@@ -139,6 +141,7 @@ class SourceSubtask(Subtask):
                 halt=message.halt,
                 final=message.final,
                 drain=message.drain,
+                triggered=message.triggered,
             )
         )
         self.wakeup.set()
@@ -193,6 +196,10 @@ class SourceSubtask(Subtask):
         begun = self._now()
         await self._wait()
         self.counters.blocked += self._now() - begun
+
+    async def _wait_for_room(self) -> None:
+        """Restored records come before the first read, and no barrier is emitted meanwhile: wait for credit."""
+        await self.wait_writable()
 
     async def _make_room(self) -> None:
         """Do not wait: a barrier may be due, and what is in hand must be through before it."""
