@@ -23,7 +23,7 @@ from flowpoint.errors import Fenced, FlowPointError, OutcomeUnknown
 from flowpoint.host.base import Host
 from flowpoint.model import messages
 from flowpoint.model.commits import CommitEntry
-from flowpoint.model.manifest import Manifest
+from flowpoint.model.manifest import Manifest, SubtaskState
 from flowpoint.model.plan import JobPlan, SubtaskId
 from flowpoint.model.settings import CheckpointSettings
 from flowpoint.protocol.checkpoint import AckOutcome, CheckpointFailure, PendingCheckpoint, collect_operators
@@ -34,6 +34,8 @@ from flowpoint.snapshot.manifests import write_manifest
 from flowpoint.snapshot.storage import Storage
 
 HISTORY_MAX = 100
+AGAIN_SECONDS = 0.1
+"""A last checkpoint that came too early, while records of the restored one are still taken in, is asked for again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,8 @@ class Checkpoints:
         self._idle = asyncio.Event()
         self._idle.set()
         self._next_id = 1
+        self._again: tuple[TriggerKind, float] | None = None
+        self._abandoned: dict[str, int] = {}
         self._attempt = 0
         self._plan: JobPlan | None = None
         self._owners: Mapping[SubtaskId, int] = {}
@@ -146,10 +150,13 @@ class Checkpoints:
         self.newest_id = lineage.restored_checkpoint
         self.newest_files = lineage.restored_files
         self._scheduler.start(now)
+        # What an ended attempt left is swept when the next one starts.
+        self._abandoned = {}
 
     def end(self, failure: CheckpointFailure, now: float) -> None:
         """The attempt is over: fail what is pending. What is being published right now is left to end (`wait_idle`)."""
         self._plan = None
+        self._again = None
         self._scheduler.suspend()
         for running in list(self._running.values()):
             if not running.is_publishing:
@@ -191,6 +198,8 @@ class Checkpoints:
         due = self._scheduler.next_due(now)
         if due is not None and (due > now or self._may(TriggerKind.PERIODIC, now)):
             deadlines.append(due)
+        if self._again is not None:
+            deadlines.append(self._again[1])
         return min(deadlines, default=None)
 
     def tick(self, now: float) -> None:
@@ -201,6 +210,9 @@ class Checkpoints:
                 self._fail(running, CheckpointFailure.EXPIRED, f"no acknowledgement from {missing}", now)
         if self._plan is None:
             return
+        if self._again is not None and now >= self._again[1]:
+            self._requests.append((self._again[0], None))
+            self._again = None
         while self._requests and self._may(self._requests[0][0], now):
             kind, future = self._requests.popleft()
             self._trigger(kind, now, future)
@@ -251,6 +263,8 @@ class Checkpoints:
         """A subtask's part is durable."""
         running = self._running.get(ack.checkpoint)
         if running is None:
+            if ack.attempt == self._attempt:
+                self._abandon(ack)
             return AckOutcome.LATE
         outcome = running.pending.ack(ack.attempt, SubtaskId(*ack.subtask), ack, worker)
         if outcome is AckOutcome.ACCEPTED:
@@ -374,6 +388,27 @@ class Checkpoints:
                 waiter.set_result(record)
         self._ended(CheckpointEnd(record, running.trigger, None))
 
+    def _abandon(self, ack: messages.Ack) -> None:
+        """A failed checkpoint's files: they may be of no use now, or part of what later ones build on."""
+        for data in ack.operators.values():
+            for file in SubtaskState.from_data(data).every_file():
+                self._abandoned[file.path] = max(ack.checkpoint, self._abandoned.get(file.path, 0))
+
+    def take_abandoned(self) -> list[str]:
+        """Files of failed checkpoints that no later one of this attempt can name.
+
+        What a subtask still builds on stands in its part of every newer checkpoint; so what the newest completed one
+        does not name, and was written for an older one, is over.
+        """
+        over = [
+            path
+            for path, checkpoint in self._abandoned.items()
+            if checkpoint < self.newest_id or path in self.newest_files
+        ]
+        for path in over:
+            del self._abandoned[path]
+        return [path for path in over if path not in self.newest_files]
+
     def _fail(self, running: _Running, failure: CheckpointFailure, detail: str, now: float) -> None:
         """Give a checkpoint up and tell every task, so that no alignment waits for it (rule 12)."""
         self._send(messages.Abort(running.record.attempt, running.record.id))
@@ -383,6 +418,11 @@ class Checkpoints:
         record = running.record
         del self._running[record.id]
         running.pending.fail(failure, detail)
+        for ack in running.pending.acknowledged:
+            self._abandon(ack)
+        if failure is CheckpointFailure.RESTORING and running.trigger in (TriggerKind.STOP, TriggerKind.FINAL):
+            # Whoever asked for the end of the job gets it, as soon as it can be.
+            self._again = (running.trigger, now + AGAIN_SECONDS)
         record.state = "failed"
         record.reason = f"{failure.text}: {detail}" if detail else failure.text
         record.duration_ms = round((now - running.pending.triggered_at) * 1000)

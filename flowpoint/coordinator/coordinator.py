@@ -524,7 +524,7 @@ class Coordinator:
         if failure is None:
             self._on_completed(end)
             return
-        if failure in (CheckpointFailure.DECLINED, CheckpointFailure.EXPIRED, CheckpointFailure.FINALIZE_FAILED):
+        if failure in (CheckpointFailure.DECLINED, CheckpointFailure.EXPIRED, CheckpointFailure.FINALIZE_FAILED, CheckpointFailure.RESTORING):
             self._emit(
                 Event(EventKind.CHECKPOINT_FAILED, f"checkpoint {record.id} failed: {record.reason}", record.to_data())
             )
@@ -556,7 +556,7 @@ class Coordinator:
             self._feed(ev.FinalCheckpointDone(record.id))
 
     async def _retain(self, prepared: PreparedAttempt) -> None:
-        report = await prepared.cleaner.run()
+        report = await prepared.cleaner.run(abandoned=self.checkpoints.take_abandoned())
         for problem in report.problems:
             self._warn(f"cannot remove old checkpoints: {problem}")
 
@@ -728,6 +728,9 @@ class Coordinator:
         if self._preparing is not None:
             await asyncio.wait([self._preparing])
         await self.checkpoints.wait_idle()
+        if self._running is not None:
+            # Nobody writes any more: what checkpoints that never came about have left goes with the job.
+            await self._running.prepared.cleaner.sweep(is_over=True)
         self._mailbox.put_nowait(_WorkersGone())
 
     def _exit(self, state: JobState, exit_code: int, reason: str) -> None:

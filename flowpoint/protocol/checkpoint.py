@@ -131,6 +131,11 @@ class PendingCheckpoint(Generic[AckData]):
         return self._expected - self._acks.keys()
 
     @property
+    def acknowledged(self) -> list[AckData]:
+        """What has come so far, also when it has failed: names files that may now be of no use."""
+        return list(self._acks.values())
+
+    @property
     def is_complete(self) -> bool:
         """Whether everybody has acknowledged and nothing has failed."""
         return self.failure is None and not self.acks_missing

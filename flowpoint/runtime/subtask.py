@@ -129,6 +129,8 @@ class Subtask:
         self._unfinished: asyncio.Queue[_Unfinished] = asyncio.Queue()
         self._commits: asyncio.Queue[int] = asyncio.Queue()
         self._restored = deque(built.restored)
+        self._declined_restoring = 0
+        self._held = 0.0
         self._write_channels = built.write_channels
         self._spills = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -193,11 +195,11 @@ class Subtask:
 
     def decline_restoring(self, checkpoint: int) -> None:
         """Say at once that this checkpoint cannot be, rather than let it expire (rule 16)."""
-        self.abort(checkpoint)
-        reason = (
-            "it is still taking in the records that were under way in the restored checkpoint; it will be tried again"
-        )
-        self._report(messages.Decline(self.attempt, checkpoint, list(self.id), reason, restoring=True))
+        if checkpoint > self._declined_restoring:
+            self._declined_restoring = checkpoint
+            self.abort(checkpoint)
+            reason = "it still takes in the records that were under way in the restored checkpoint; try again later"
+            self._report(messages.Decline(self.attempt, checkpoint, list(self.id), reason, restoring=True))
 
     async def loop(self) -> None:
         """Move records until cancelled."""
@@ -237,10 +239,11 @@ class Subtask:
             start += size
             begun = self._now()
             made = self._records_made
+            self._held = 0.0
             emitted = self._pipeline.run(part, first) if first else self._pipeline.run_port(part, port)
             computed = self._now()
             await self._deliver(emitted)
-            self._adapt(len(part), self._records_made - made, computed - begun, self._now() - begun)
+            self._adapt(len(part), self._records_made - made, computed - begun + self._held, self._now() - begun)
             if self._pipeline.assigners:
                 await self._follow_assigners()
             await self._spill()
@@ -267,7 +270,7 @@ class Subtask:
         if self._sink is not None:
             if batch:
                 self.counters.records_out += len(batch)
-                await self._sink.write(batch.values)
+                await self._write(self._sink, batch.values)
             return
         if batch is None:
             self._outputs.add(None)
@@ -276,6 +279,16 @@ class Subtask:
         for _, process in self._pipeline.processes:
             for tag, side in process.sides.take():
                 self._outputs.add_side(tag, side.values, side.timestamps)
+
+    async def _write(self, sink: SinkPart, values: list[Any]) -> None:
+        """Give records to the sink. Time in which it lets nobody else have a turn counts like that of blocking code."""
+        turns: list[None] = []
+        begun = self._now()
+        turn = asyncio.get_running_loop().call_soon(turns.append, None)
+        await sink.write(values)
+        if not turns:
+            turn.cancel()
+            self._held = self._now() - begun
 
     def _adapt(self, size: int, made: int, computing: float, in_all: float) -> None:
         """Aim at slices of SLICE_SECONDS, WRITE_SECONDS together with the sink, and about `slice_max` records made.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from random import Random
@@ -99,6 +99,10 @@ def draw_shape(random: Random) -> JobShape:
     else:
         # As many as a run can have in reasonable time, so that it lasts a while in virtual time too.
         records = min(records * 4, 300 * settings.batch_size)
+    # Together not more than some seconds, however many records there are and however many a barrier waits for.
+    sink_delay = min(random.choice((0.0, 0.0, 0.0005, 0.005)), 4.0 / (records + 1), 1.0 / (32 * settings.batch_size))
+    if sink_delay:
+        settings = replace(settings, checkpoint=replace(settings.checkpoint, timeout=5.0))
     return JobShape(
         topology=topology,
         records=records,
@@ -109,8 +113,7 @@ def draw_shape(random: Random) -> JobShape:
         sink_parallelism=random.choice((None, None, None, 1)),
         shaky=random.random() < 0.3,
         takes_back=random.random() < 0.6,
-        # Together not more than some seconds, however many records there are.
-        sink_delay=min(random.choice((0.0, 0.0, 0.0005, 0.005)), 4.0 / (records + 1)),
+        sink_delay=sink_delay,
     )
 
 
