@@ -2,18 +2,24 @@
 
     FlowPointError
     ├ UsageError                 the person at the shell must act          exit 2
-    │ └ ConfigError              a key or value of the configuration is wrong
+    │ ├ ConfigError              a key or value of the configuration is wrong
+    │ └ StoreInUseError          another process has the memory of agents open
     ├ NotFoundError              no such job or snapshot                    exit 3
     ├ JobError                   the job's author must act                  exit 1 (2 before it runs)
     │ ├ PlanError                the graph is wrong: no source, uid used twice, ...   exit 2
     │ ├ UserCodeError            a user's function raised; carries operator and cause
     │ ├ BadRecordError           a record, key or line that cannot be handled
+    │ │ └ UnknownTypeError       a class that the job or agent does not declare
+    │ ├ SchemaError              stored state of an agent that its code cannot take over
     │ ├ IncompatibleStateError   the snapshot does not fit the job
     │ ├ LostInputError           a source position is gone
     │ └ ForeignOutputError       the output folder belongs to another lineage
     ├ SnapshotError              a snapshot is damaged or incomplete
+    ├ DamagedStoreError          the memory of agents is damaged, or written by a newer version
+    ├ SealError                  an encrypted value that cannot be opened, or one that is not encrypted
     ├ TransientError             failover may mend it: links, workers, disks
     │ ├ LinkLost, WorkerLost, CheckpointFailed
+    │ ├ ConcurrentRunError       another run of the same agent's thread came first: run again
     │ └ StorageError             storage refused an operation
     │   ├ StorageFull            no space left: waiting may mend it
     │   └ OutcomeUnknown         a write that may or may not have happened: the attempt ends, sinks abort nothing
@@ -45,6 +51,10 @@ class ConfigError(UsageError):
     """An unknown configuration key or a value out of its range."""
 
 
+class StoreInUseError(UsageError):
+    """The memory of agents is open in another process, which only one may write to."""
+
+
 class NotFoundError(FlowPointError):
     """There is no such job or snapshot."""
 
@@ -69,6 +79,20 @@ class BadRecordError(JobError):
     """A record, a key or a line of input that the engine cannot handle."""
 
 
+class UnknownTypeError(BadRecordError):
+    """A value is, or its bytes name, an instance of a class that is not declared; `type_name` says which."""
+
+    type_name: str = ""
+
+    def __init__(self, message: str, type_name: str = "") -> None:
+        super().__init__(message)
+        self.type_name = type_name
+
+
+class SchemaError(JobError):
+    """A thread of an agent holds state that the code, or a migration of it, cannot take over."""
+
+
 class IncompatibleStateError(JobError):
     """The snapshot holds state that this job cannot take over."""
 
@@ -85,6 +109,12 @@ class SnapshotError(FlowPointError):
     """A snapshot whose manifest or files are missing, torn or do not match their checksums."""
 
 
+class DamagedStoreError(FlowPointError):
+    """The memory of agents holds what cannot be read: damaged, moved, or written by a newer version."""
+class SealError(FlowPointError):
+    """A stored value that should be encrypted is not, was changed or moved, or needs a key that was not given."""
+
+
 class TransientError(FlowPointError):
     """A failure of the surroundings that a new attempt may mend."""
 
@@ -95,6 +125,10 @@ class LinkLost(TransientError):
 
 class WorkerLost(TransientError):
     """A worker process ended or fell silent."""
+
+
+class ConcurrentRunError(TransientError):
+    """Another run of the same thread came first, or the thread was deleted; nothing of this one is at the head."""
 
 
 class StorageError(TransientError):

@@ -26,13 +26,16 @@ COMMANDS = {
     "workers": "workers",
     "checkpoints": "checkpoints",
     "checkpoint": "checkpoint",
+    "savepoint": "savepoint",
     "stop": "stop",
+    "rescale": "rescale",
     "cancel": "cancel",
     "logs": "logs",
     "inspect": "inspect",
     "verify": "verify",
     "edit": "edit",
     "dispose": "dispose",
+    "threads": "threads",
 }
 """Command -> its module in this room, which has it as `command`. In the order that a newcomer needs them."""
 

@@ -6,6 +6,7 @@ Plain text without a library: these commands must come back at once. The live ta
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +15,15 @@ import click
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 job_argument = click.argument("job")
+to_option = click.option(
+    "--to", metavar="DIR", help="Make the savepoint in this folder.", callback=lambda _, __, value: _absolute(value)
+)
 snapshot_argument = click.argument("snapshot")
+
+
+def _absolute(path: str | None) -> str | None:
+    """The job has another working directory than this command."""
+    return os.path.abspath(os.path.expanduser(path)) if path else None
 
 
 def print_json(data: Any) -> None:

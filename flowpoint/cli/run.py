@@ -37,6 +37,8 @@ def _params(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Set a configuration key.")
 @click.option("--config", "config_file", metavar="FILE", help="Read configuration from a TOML file.")
 @click.option("--param", "params", metavar="K=V", multiple=True, callback=_params, help="Hand to the job's build().")
+@click.option("--from", "source", metavar="SNAPSHOT", help="Start from a savepoint or retained checkpoint.")
+@click.option("--claim", is_flag=True, help="With --from: the snapshot becomes the job's, which removes it in time.")
 @click.option("--fresh", is_flag=True, help="Start over; retained checkpoints are kept but not used.")
 @click.option(
     "--take-output", is_flag=True, help="Write where another job, or an earlier start of this one, has output."
@@ -65,6 +67,10 @@ def command(
     A job that has checkpoints continues from the newest good one. Ctrl-C takes a last checkpoint and ends the job;
     a second Ctrl-C ends it at once.
     """
+    if options["claim"] and not options["source"]:
+        raise click.UsageError("--claim needs --from", ctx)
+    if options["fresh"] and options["source"]:
+        raise click.UsageError("--fresh and --from exclude each other", ctx)
     if plain and as_json:
         raise click.UsageError("--plain and --json exclude each other", ctx)
     if detach:

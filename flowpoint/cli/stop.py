@@ -1,4 +1,4 @@
-"""`flowpoint stop`: a last checkpoint, then the end."""
+"""`flowpoint stop`: a last checkpoint, then the end; with --to also a savepoint that hands the output on."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from flowpoint.launch.home import Home
 
 @click.command(name="stop")
 @output.job_argument
+@output.to_option
 @output.json_option
-def command(job: str, as_json: bool) -> None:
+def command(job: str, to: str | None, as_json: bool) -> None:
     """Take a last checkpoint of a running job, then end it. The next `run` continues there.
 
-    When that checkpoint fails the job runs on.
+    When that checkpoint fails the job runs on. With --to a savepoint is made as well, and the job's output is handed on
+    to it: `flowpoint run JOB.py --from SAVEPOINT` continues in the same output folder, and nothing else does.
     """
-    checkpoint = JobClient.of(Home.from_environment(), job).post("/stop")
+    checkpoint = JobClient.of(Home.from_environment(), job).post("/stop", {"to": to} if to else None)
     if as_json:
         output.print_json(checkpoint)
+    elif to:
+        click.echo(f"job {job!r} stopped with savepoint {output.checkpoint_line(checkpoint)}: {checkpoint['path']}")
     else:
         click.echo(f"job {job!r} stopped after checkpoint {output.checkpoint_line(checkpoint)}")

@@ -24,7 +24,7 @@ from enum import Enum, Flag
 from operator import attrgetter
 from typing import Any, Final
 
-from flowpoint.errors import BadRecordError
+from flowpoint.errors import BadRecordError, UnknownTypeError
 
 _BUILT_IN: Final = (str, bytes, bytearray, int, float, complex, list, tuple, dict, set, frozenset)
 
@@ -96,8 +96,12 @@ class TypeRegistry:
         'Point'
     """
 
-    def __init__(self, types: Iterable[Any] = ()) -> None:
-        """`types` may hold anything that stands in an annotation; what needs no declaration is passed over."""
+    def __init__(self, types: Iterable[Any] = (), *, with_modules: bool = False) -> None:
+        """`types` may hold anything that stands in an annotation; what needs no declaration is passed over.
+
+        `with_modules` writes every name with its module, so that a class of the same name may be declared later; the
+        module is still only looked at when there are several of that name.
+        """
         self._classes: dict[type, Shape | None] = {}
         self._names: dict[type, str] = {}
         self._by_name: dict[str, list[type]] = {}
@@ -115,7 +119,7 @@ class TypeRegistry:
             self._by_name.setdefault(cls.__qualname__, []).append(cls)
         for short, classes in self._by_name.items():
             for cls in classes:
-                self._names[cls] = short if len(classes) == 1 else f"{cls.__module__}:{short}"
+                self._names[cls] = short if len(classes) == 1 and not with_modules else f"{cls.__module__}:{short}"
 
     def _add(self, cls: type) -> list[Any]:
         """Take in one class; returns what its fields mention."""
@@ -141,14 +145,15 @@ class TypeRegistry:
         if name is not None:
             return name
         if issubclass(cls, Enum) or shape_of(cls) is not None:
-            raise BadRecordError(
-                f"cannot serialise a value of type {_full_name(cls)}: the job does not declare this class; use it in "
-                f"an annotation of the function that emits it, or list it in the `types` of the operator"
+            raise UnknownTypeError(
+                f"cannot serialise a value of type {_full_name(cls)}: the job does not declare this class; use it in an "
+                f"annotation of the function that emits it, or list it in the `types` of the operator",
+                _full_name(cls),
             )
         raise BadRecordError(
-            f"cannot serialise a value of type {_full_name(cls)}: records and state may hold the built-in types, "
-            f"dates and times, Decimal, UUID, numpy values and instances of a dataclass, NamedTuple, Enum, pydantic "
-            f"model or msgspec Struct; turn it into one of these"
+            f"cannot serialise a value of type {_full_name(cls)}: records and state may hold the built-in types, the "
+            f"containers of collections, dates and times, Decimal, UUID, numpy values and instances of a dataclass, "
+            f"NamedTuple, Enum, pydantic model or msgspec Struct; turn it into one of these"
         )
 
     def resolve(self, name: str) -> type:
@@ -168,9 +173,10 @@ class TypeRegistry:
             raise BadRecordError(
                 f"cannot read a stored {name}: the job declares several classes of this name, in {modules}; rename one"
             )
-        raise BadRecordError(
-            f"cannot read a stored {name}: the job does not declare a class of this name; declare it again (in an "
-            f"annotation or in the `types` of the operator), under the same name"
+        raise UnknownTypeError(
+            f"cannot read a stored {name}: the job does not declare a class of this name; declare it again (in an annotation "
+            f"or in the `types` of the operator), under the same name",
+            name,
         )
 
     def has_name(self, name: str) -> bool:
@@ -302,13 +308,13 @@ def _struct(cls: type) -> Shape:
     return Shape(cls, fields, _taker(fields), make, default)
 
 
-_PYDANTIC_REST: Final = "__pydantic_rest__"
+PYDANTIC_REST: Final = "__pydantic_rest__"
 
 
 def _pydantic(cls: Any) -> Shape:
     """Fields, and as a last pseudo-field what else a model holds: extra values, private ones, which fields were set."""
     names = tuple(cls.model_fields)
-    fields = (*names, _PYDANTIC_REST)
+    fields = (*names, PYDANTIC_REST)
 
     def take(instance: Any) -> tuple[Any, ...]:
         state = instance.__getstate__()

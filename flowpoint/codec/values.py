@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 import reprlib
-import struct
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
@@ -31,8 +31,16 @@ import msgpack
 
 from flowpoint.codec import columns
 from flowpoint.codec.arrays import is_numpy, make_array, take_array
+from flowpoint.codec.containers import (
+    CONTAINERS,
+    make_counter,
+    make_defaultdict,
+    make_deque,
+    make_ordered,
+    take_factory,
+)
 from flowpoint.codec.registry import Shape, TypeRegistry, decode_enum, encode_enum
-from flowpoint.errors import BadRecordError
+from flowpoint.errors import BadRecordError, UnknownTypeError
 
 __all__ = ["IMMUTABLE", "Codec", "ExtensionCode", "TypeRegistry", "is_immutable", "shortened"]
 
@@ -42,19 +50,13 @@ SCALARS: Final = frozenset({NoneType, bool, int, float, str, bytes})
 IMMUTABLE: Final = SCALARS | {datetime, date, time, timedelta, Decimal, UUID}
 """Types whose values never change, so that they may be shared freely."""
 
-_CONTAINERS: Final = frozenset({list, tuple, dict, set, frozenset})
+_CONTAINERS: Final = frozenset({list, tuple, dict, set, frozenset}) | CONTAINERS
 _MISTAKEN: Final = frozenset({bytearray, memoryview, msgpack.ExtType})
 _NESTING_MAX: Final = 100
 
 # First bytes of msgpack's bin and ext formats: where none of them occurs, nothing was mistaken for them.
 _BIN_OR_EXT: Final = tuple(bytes([first]) for first in (*range(0xC4, 0xCA), *range(0xD4, 0xD9)))
 _find_bin_or_ext: Final = re.compile(b"[" + b"".join(_BIN_OR_EXT) + b"]").search
-# What damaged bytes make decoding raise: msgpack, the makers, and the constructors they call.
-_DAMAGE: Final = (
-    *(ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, OSError, RecursionError),
-    *(struct.error, msgpack.UnpackException),
-)
-
 _SHORT: Final = 512  # bytes up to which one regular expression beats eleven searches
 
 
@@ -74,11 +76,18 @@ class ExtensionCode(IntEnum):
     ENUM = 11
     OBJECT = 12
     ARRAY = 13
+    DEQUE = 14
+    DEFAULTDICT = 15
+    COUNTER = 16
+    ORDERED_DICT = 17
 
 
 def shortened(value: object) -> str:
     """A value as text short enough for a message; never fails."""
-    text = reprlib.repr(value)
+    try:
+        text = reprlib.repr(value)
+    except Exception as error:  # noqa: BLE001  a __repr__ of the user, or an int of more digits than may be printed
+        text = f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
@@ -110,15 +119,17 @@ class Codec:
             tuple: lambda v: self._nested(ExtensionCode.TUPLE, list(v)),
             set: lambda v: self._nested(ExtensionCode.SET, list(v)),
             frozenset: lambda v: self._nested(ExtensionCode.FROZENSET, list(v)),
-            int: lambda v: msgpack.ExtType(
-                ExtensionCode.BIG_INT, v.to_bytes(v.bit_length() // 8 + 1, "little", signed=True)
-            ),
+            int: lambda v: msgpack.ExtType(ExtensionCode.BIG_INT, v.to_bytes(v.bit_length() // 8 + 1, "little", signed=True)),
             datetime: lambda v: self._nested(ExtensionCode.DATETIME, _take_datetime(v)),
             date: lambda v: self._nested(ExtensionCode.DATE, v.toordinal()),
             time: lambda v: self._nested(ExtensionCode.TIME, _take_time(v)),
             timedelta: lambda v: self._nested(ExtensionCode.TIMEDELTA, [v.days, v.seconds, v.microseconds]),
             Decimal: lambda v: msgpack.ExtType(ExtensionCode.DECIMAL, str(v).encode()),
             UUID: lambda v: msgpack.ExtType(ExtensionCode.UUID, v.bytes),
+            deque: lambda v: self._nested(ExtensionCode.DEQUE, [v.maxlen, list(v)]),
+            defaultdict: lambda v: self._nested(ExtensionCode.DEFAULTDICT, [take_factory(v, self.registry.name_of), dict(v)]),
+            Counter: lambda v: self._nested(ExtensionCode.COUNTER, dict(v)),
+            OrderedDict: lambda v: self._nested(ExtensionCode.ORDERED_DICT, dict(v)),
         }
         self._makers: dict[int, Callable[[bytes], Any]] = {
             ExtensionCode.TUPLE: lambda data: tuple(self._unpack(data)),
@@ -134,6 +145,10 @@ class Codec:
             ExtensionCode.ENUM: lambda data: self._make_enum(*self._unpack(data)),
             ExtensionCode.OBJECT: lambda data: self._make_object(*self._unpack(data)),
             ExtensionCode.ARRAY: lambda data: make_array(*self._unpack(data)),
+            ExtensionCode.DEQUE: lambda data: make_deque(*self._unpack(data)),
+            ExtensionCode.DEFAULTDICT: lambda data: make_defaultdict(self.registry.resolve, *self._unpack(data)),
+            ExtensionCode.COUNTER: lambda data: make_counter(self._unpack(data)),
+            ExtensionCode.ORDERED_DICT: lambda data: make_ordered(self._unpack(data)),
         }
 
     def encode(self, value: Any) -> bytes:
@@ -160,7 +175,9 @@ class Codec:
         """
         try:
             return self._unpack(data)
-        except _DAMAGE as error:
+        except BadRecordError:
+            raise
+        except Exception as error:  # bytes of unknown origin reach into dates, zones, arrays and classes of the job
             raise BadRecordError(
                 f"cannot decode a value: its {len(data)} bytes are damaged ({shortened(error)}); "
                 f"restore from a good copy"
@@ -186,7 +203,9 @@ class Codec:
         """
         try:
             return columns.decode(self, data)
-        except _DAMAGE as error:
+        except BadRecordError:
+            raise
+        except Exception as error:  # as in `decode`
             raise BadRecordError(
                 f"cannot decode a column: its {len(data)} bytes are damaged ({shortened(error)}); "
                 f"restore from a good copy"
@@ -216,7 +235,7 @@ class Codec:
             data, ext_hook=self._make, strict_map_key=False, unicode_errors="surrogatepass", use_list=True
         )
 
-    def _nested(self, code: ExtensionCode, value: Any) -> msgpack.ExtType:
+    def _nested(self, code: int, value: Any) -> msgpack.ExtType:
         if self._depth >= _NESTING_MAX:
             raise ValueError(f"more than {_NESTING_MAX} levels")
         self._depth += 1
@@ -248,6 +267,8 @@ class Codec:
     def _name(self, value: Any) -> str:
         try:
             return self.registry.name_of(type(value))
+        except UnknownTypeError as error:
+            raise UnknownTypeError(f"{error}; the value is {shortened(value)}", error.type_name) from None
         except BadRecordError as error:
             raise BadRecordError(f"{error}; the value is {shortened(value)}") from None
 
@@ -313,7 +334,7 @@ def may_hold_mistaken(data: bytes) -> bool:
 
 
 def _children(container: Any) -> Collection[Any]:
-    return [*container, *container.values()] if type(container) is dict else container
+    return [*container, *container.values()] if isinstance(container, dict) else container
 
 
 def refuse_mistaken(values: Collection[Any]) -> None:

@@ -13,10 +13,12 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from flowpoint.errors import StorageError
 from flowpoint.host.base import Disk
+
+COPY_BYTES: Final = 1024 * 1024
 
 
 @contextmanager
@@ -50,6 +52,20 @@ async def replace_file(disk: Disk, path: str, content: dict[str, Any], writer: s
     temporary = await _write_temporary(disk, path, content, writer)
     await disk.rename(temporary, path)
     await disk.sync_dir(os.path.dirname(path))
+
+
+async def copy_file(disk: Disk, source: str, target: str) -> None:
+    """Copies a file, durably, to a name that must be new. A copy, so that changing one never changes the other."""
+    file = await disk.create(target)
+    try:
+        offset = 0
+        while data := await disk.read(source, offset, COPY_BYTES):
+            await file.write(data)
+            offset += len(data)
+        await file.sync()
+    finally:
+        await file.close()
+    await disk.sync_dir(os.path.dirname(target))
 
 
 async def read_json(disk: Disk, path: str) -> dict[str, Any] | None:

@@ -18,10 +18,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from flowpoint.connectors.durable_files import naming_errors
+from flowpoint.connectors.durable_files import copy_file, naming_errors
 from flowpoint.connectors.folder_owner import check_owner, claim_folder
 from flowpoint.connectors.line_formats import line_format
-from flowpoint.connectors.part_names import Part, parse_final, parse_hidden
+from flowpoint.connectors.part_names import TAKEN_IN, Part, final_name, hidden_name, parse_final, parse_hidden
 from flowpoint.connectors.part_writer import PartWriter
 from flowpoint.connectors.published import announce, lower_marks, published_up_to
 from flowpoint.errors import SnapshotError
@@ -102,6 +102,27 @@ class FileSink:
                 part = parse_hidden(name)
                 if part is not None and is_left_over(part):
                     await ctx.disk.remove(os.path.join(self._folder, name))
+
+    async def files_of(self, committable: Any, ctx: ConnectorContext) -> list[str]:
+        """The part, under the name that it has at the moment."""
+        folder = committable["folder"]
+        paths = [os.path.join(folder, committable[name]) for name in ("hidden", "final")]
+        with naming_errors(f"look at {paths[0]}"):
+            return [path for path in paths if await ctx.disk.stat(path) is not None][:1]
+
+    async def take_in(self, committable: Any, files: list[str], ctx: ConnectorContext) -> dict[str, Any]:
+        """A hidden copy of the part, of this lineage and attempt."""
+        if not files:
+            raise SnapshotError(
+                f"sink {ctx.uid!r} cannot take over {committable['final']}: the savepoint does not hold the part;"
+                " use another savepoint"
+            )
+        checkpoint, suffix = committable["checkpoint"], os.path.splitext(committable["final"])[1]
+        identity = Part(ctx.uid, committable["subtask"], ctx.attempt, ctx.lineage, checkpoint)
+        hidden = hidden_name(identity, TAKEN_IN + checkpoint, suffix)
+        with naming_errors(f"copy {files[0]} to {os.path.join(self._folder, hidden)}"):
+            await copy_file(ctx.disk, files[0], os.path.join(self._folder, hidden))
+        return {**committable, "folder": self._folder, "hidden": hidden, "final": final_name(identity, suffix)}
 
     async def _take_back(self, ctx: ConnectorContext) -> None:
         newer: dict[str, Part] = {}

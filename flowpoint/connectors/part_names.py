@@ -19,6 +19,9 @@ from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
+TAKEN_IN: Final = 1_000_000
+"""Serials from here on are of parts that came out of a savepoint."""
+
 _SLUG_LENGTH: Final = 40
 _FINAL: Final = re.compile(r"part-(\d{8,})-(\w+)-(\d{3,})-a(\d+)-(\w+)\.\w+")
 _HIDDEN: Final = re.compile(r"\.part-(\w+)-(\d{3,})-a(\d+)-(\d{6,})-(\w+)\.\w+")

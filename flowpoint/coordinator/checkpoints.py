@@ -8,15 +8,20 @@ checkpoint's life:
 The line in `_publish` after which a checkpoint counts is marked. Publishing runs beside the mailbox; its outcome comes
 back as a `Published` event, so that everything here changes only inside the coordinator's loop.
 
+A savepoint lives the same life, but counts for nobody in this job: its manifest goes into a folder of its own, its
+entry only says that it exists, no `Complete` goes out. The savepoint of a stop is written at the barrier of the stop's
+checkpoint and published by `publish_handover`, when all that the checkpoint holds has been committed.
+
 Not here: what a failed checkpoint means for the job (the caller gets `CheckpointEnd` and decides).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flowpoint.errors import Fenced, FlowPointError, OutcomeUnknown
@@ -31,9 +36,11 @@ from flowpoint.protocol.schedule import CheckpointScheduler, Permission, Trigger
 from flowpoint.snapshot import names
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.manifests import write_manifest
-from flowpoint.snapshot.storage import Storage
+from flowpoint.snapshot.savepoints import SAVEPOINT, discard_savepoint, publish_savepoint
+from flowpoint.snapshot.storage import FolderStorage, Storage
 
 HISTORY_MAX = 100
+LAST_KINDS = (TriggerKind.STOP, TriggerKind.RESCALE, TriggerKind.FINAL)
 AGAIN_SECONDS = 0.1
 """A last checkpoint that came too early, while records of the restored one are still taken in, is asked for again."""
 
@@ -49,7 +56,11 @@ class Lineage:
 
 @dataclass(slots=True)
 class CheckpointRecord:
-    """A checkpoint as `flowpoint checkpoints` shows it. `started` is epoch ms."""
+    """A checkpoint as `flowpoint checkpoints` shows it. `started` is epoch ms.
+
+    `savepoint` is the folder of the savepoint that is written at its barrier; one of a stop has `savepoint_bytes` once
+    it exists.
+    """
 
     id: int
     attempt: int
@@ -62,6 +73,8 @@ class CheckpointRecord:
     bytes: int = 0
     alignment_ms: int = 0
     reason: str = ""
+    savepoint: str = ""
+    savepoint_bytes: int | None = None
 
     def to_data(self) -> dict[str, Any]:
         """With the keys of `checkpoints --json`."""
@@ -92,8 +105,20 @@ class _Running:
     pending: PendingCheckpoint[messages.Ack]
     trigger: TriggerKind
     record: CheckpointRecord
+    request: _Request | None = None
     waiters: list[asyncio.Future[CheckpointRecord]] = field(default_factory=list)
     is_publishing: bool = False
+
+    @property
+    def is_savepoint(self) -> bool:
+        return self.trigger is TriggerKind.SAVEPOINT
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    kind: TriggerKind
+    future: asyncio.Future[CheckpointRecord]
+    savepoints: str
 
 
 class Checkpoints:
@@ -122,12 +147,12 @@ class Checkpoints:
         self._ended = ended
         self._scheduler = CheckpointScheduler(settings)
         self._running: dict[int, _Running] = {}
-        self._requests: deque[tuple[TriggerKind, asyncio.Future[CheckpointRecord] | None]] = deque()
+        self._requests: deque[_Request] = deque()
         self._to_publish: deque[_Running] = deque()
         self._idle = asyncio.Event()
         self._idle.set()
         self._next_id = 1
-        self._again: tuple[TriggerKind, float] | None = None
+        self._again: tuple[_Request, float] | None = None
         self._abandoned: dict[str, int] = {}
         self._attempt = 0
         self._plan: JobPlan | None = None
@@ -135,6 +160,7 @@ class Checkpoints:
         self._lineage = Lineage("", 0)
         self.newest_id = 0
         self.newest_files: frozenset[str] = frozenset()
+        self._handover: tuple[Manifest, str] | None = None
         self.history: deque[CheckpointRecord] = deque(maxlen=HISTORY_MAX)
         self.last_completed: CheckpointRecord | None = None
 
@@ -145,6 +171,7 @@ class Checkpoints:
     ) -> None:
         """Records flow in `attempt`: checkpoints may be triggered."""
         assert not self._running, f"attempt={attempt} begins while {self._running} are pending"
+        self._handover = None
         self._attempt, self._plan, self._owners, self._lineage = attempt, plan, owners, lineage
         self._next_id = max(self._next_id, next_id)
         self.newest_id = lineage.restored_checkpoint
@@ -176,19 +203,20 @@ class Checkpoints:
 
     # ------------------------------------------------------------------ triggering
 
-    def request(self, kind: TriggerKind, now: float) -> asyncio.Future[CheckpointRecord]:
+    def request(self, kind: TriggerKind, now: float, savepoints: str = "") -> asyncio.Future[CheckpointRecord]:
         """Ask for a checkpoint; it is triggered as soon as the scheduler allows it.
 
         The future gets its record, or CheckpointFailed through the caller's handling of `CheckpointEnd`.
+        `savepoints`: the folder in which to make a savepoint, for SAVEPOINT, and for STOP if one is wanted.
         """
         future: asyncio.Future[CheckpointRecord] = asyncio.get_running_loop().create_future()
-        self._requests.append((kind, future))
+        self._requests.append(_Request(kind, future, savepoints))
         self.tick(now)
         return future
 
     def drop_requests(self) -> list[asyncio.Future[CheckpointRecord]]:
         """Take back what was asked for and not triggered yet."""
-        dropped = [future for _, future in self._requests if future is not None]
+        dropped = [request.future for request in self._requests]
         self._requests.clear()
         return dropped
 
@@ -211,11 +239,11 @@ class Checkpoints:
         if self._plan is None:
             return
         if self._again is not None and now >= self._again[1]:
-            self._requests.append((self._again[0], None))
+            self._requests.append(self._again[0])
             self._again = None
-        while self._requests and self._may(self._requests[0][0], now):
-            kind, future = self._requests.popleft()
-            self._trigger(kind, now, future)
+        while self._requests and self._may(self._requests[0].kind, now):
+            request = self._requests.popleft()
+            self._trigger(request.kind, now, request)
         if not self._requests and self._may(TriggerKind.PERIODIC, now):
             self._trigger(TriggerKind.PERIODIC, now, None)
 
@@ -226,33 +254,39 @@ class Checkpoints:
         assert self._plan is not None
         return self._plan.tasks[subtask.task].operators[0]
 
-    def _trigger(self, kind: TriggerKind, now: float, waiter: asyncio.Future[CheckpointRecord] | None) -> None:
+    def _trigger(self, kind: TriggerKind, now: float, request: _Request | None) -> None:
         assert self._plan is not None
         checkpoint, self._next_id = self._next_id, self._next_id + 1
         directory = names.checkpoint_directory(checkpoint, self._attempt)
+        what, savepoint = "checkpoint", ""
+        if request is not None and request.savepoints:
+            savepoint = f"{request.savepoints}/{names.savepoint_folder(self._job, checkpoint)}"
+        if kind is TriggerKind.SAVEPOINT:
+            what, directory = SAVEPOINT, savepoint
         pending: PendingCheckpoint[messages.Ack] = PendingCheckpoint(
             checkpoint,
             self._attempt,
-            "checkpoint",
+            what,
             self._plan.subtasks(),
             now,
             now + self._settings.timeout,
             owners=self._owners,
         )
         record = CheckpointRecord(
-            checkpoint, self._attempt, "checkpoint", self._host.wall_ms(), self.newest_id, directory
+            checkpoint, self._attempt, what, self._host.wall_ms(), self.newest_id, directory, savepoint=savepoint
         )
-        self._running[checkpoint] = _Running(pending, kind, record, [waiter] if waiter is not None else [])
+        waiters = [request.future] if request is not None else []
+        self._running[checkpoint] = _Running(pending, kind, record, request, waiters)
         self.history.append(record)
         self._scheduler.triggered(now, kind)
         self._send(
             messages.Trigger(
                 attempt=self._attempt,
                 checkpoint=checkpoint,
-                kind="checkpoint",
-                halt=kind is TriggerKind.STOP,
+                kind=what,
+                halt=kind in (TriggerKind.STOP, TriggerKind.RESCALE),
                 final=kind is TriggerKind.FINAL,
-                directory=directory,
+                savepoint=savepoint,
                 triggered=record.started,
             )
         )
@@ -299,7 +333,7 @@ class Checkpoints:
 
     async def _publish(self, running: _Running, plan: JobPlan, lineage: str) -> None:
         """Manifest first, then the commit entry; says how it went by `Published`."""
-        pending = running.pending
+        pending, record = running.pending, running.record
         manifest: Manifest | None = None
         error: Exception | None = None
         try:
@@ -310,25 +344,52 @@ class Checkpoints:
                 id=pending.id,
                 attempt=pending.attempt,
                 lineage=lineage,
-                parent=running.record.parent,
+                parent=record.parent,
                 created=self._host.wall_ms(),
                 plan=plan.to_data(),
-                operators=collect_operators(plan, {subtask: ack.operators for subtask, ack in acks.items()}),
+                operators=collect_operators(
+                    plan,
+                    {s: ack.savepoint if running.is_savepoint else ack.operators for s, ack in acks.items()},
+                ),
                 finished=running.trigger is TriggerKind.FINAL,
             )
-            await write_manifest(self._storage, manifest)
-            await self._append(manifest)
+            if running.is_savepoint:
+                manifest = without_committed(manifest, record.parent)
+                await self._publish_savepoint(manifest, record.savepoint)
+            else:
+                await write_manifest(self._storage, manifest)
+                await self._append(manifest, record.savepoint)
+                if record.savepoint:
+                    saved = collect_operators(plan, {s: ack.savepoint for s, ack in acks.items()})
+                    handover = replace(manifest, kind=SAVEPOINT, operators=saved, handed_on=True)
+                    self._handover = (handover, record.savepoint)
         except (FlowPointError, OSError) as problem:
             error = problem
         self._post(Published(pending, manifest, error))
 
-    async def _append(self, manifest: Manifest) -> CommitEntry:
+    async def _publish_savepoint(self, manifest: Manifest, folder: str) -> None:
+        await publish_savepoint(FolderStorage(self._host.disk, self._host.new_id, folder), manifest)
+        await self._log.append(SAVEPOINT, manifest.attempt, extra=savepoint_facts(manifest, folder))
+
+    async def publish_handover(self) -> dict[str, Any]:
+        """Publish the savepoint of the stop, if it has one, and log it; what is logged of it.
+
+        Raises as `publish_savepoint` and `CommitLog.append`.
+        """
+        if self._handover is None:
+            return {}
+        manifest, folder = self._handover
+        await self._publish_savepoint(manifest, folder)
+        return savepoint_facts(manifest, folder)
+
+    async def _append(self, manifest: Manifest, savepoint: str) -> CommitEntry:
         entry = await self._log.append(
             "checkpoint",
             manifest.attempt,
             checkpoint=manifest.id,
             directory=names.checkpoint_directory(manifest.id, manifest.attempt),
             parent=manifest.parent,
+            extra={"savepoint": savepoint} if savepoint else None,
         )
         # From here on the checkpoint counts: a recovery starts from it, and sinks may commit.
         return entry
@@ -372,17 +433,18 @@ class Checkpoints:
         record = running.record
         del self._running[record.id]
         files = manifest.files()
-        record.bytes = sum(file.bytes for file in files if file.path not in self.newest_files)
         record.duration_ms = round((now - running.pending.triggered_at) * 1000)
         record.state = "completed"
-        self.newest_id = record.id
-        self.newest_files = frozenset(file.path for file in files)
-        self.last_completed = record
         self._scheduler.completed(now)
-        self._send(messages.Complete(record.attempt, record.id))
-        for older in [other for other in self._running.values() if other.pending.id < record.id]:
-            if not older.is_publishing:
-                self._fail(older, CheckpointFailure.SUBSUMED, f"checkpoint {record.id} completed first", now)
+        if running.is_savepoint:
+            record.bytes = sum(file.bytes for file in files)
+        else:
+            record.bytes = sum(file.bytes for file in files if file.path not in self.newest_files)
+            self.newest_id = record.id
+            self.newest_files = frozenset(file.path for file in files)
+            self.last_completed = record
+            self._send(messages.Complete(record.attempt, record.id))
+            self._subsume(record.id, now)
         for waiter in running.waiters:
             if not waiter.done():
                 waiter.set_result(record)
@@ -409,6 +471,12 @@ class Checkpoints:
             del self._abandoned[path]
         return [path for path in over if path not in self.newest_files]
 
+    def _subsume(self, checkpoint: int, now: float) -> None:
+        """Give up the checkpoints before a completed one; savepoints are for somebody else, and go on."""
+        for older in [other for other in self._running.values() if other.pending.id < checkpoint]:
+            if not older.is_publishing and not older.is_savepoint:
+                self._fail(older, CheckpointFailure.SUBSUMED, f"checkpoint {checkpoint} completed first", now)
+
     def _fail(self, running: _Running, failure: CheckpointFailure, detail: str, now: float) -> None:
         """Give a checkpoint up and tell every task, so that no alignment waits for it (rule 12)."""
         self._send(messages.Abort(running.record.attempt, running.record.id))
@@ -420,14 +488,43 @@ class Checkpoints:
         running.pending.fail(failure, detail)
         for ack in running.pending.acknowledged:
             self._abandon(ack)
-        if failure is CheckpointFailure.RESTORING and running.trigger in (TriggerKind.STOP, TriggerKind.FINAL):
+        if failure is CheckpointFailure.RESTORING and running.trigger in LAST_KINDS and running.request is not None:
             # Whoever asked for the end of the job gets it, as soon as it can be.
-            self._again = (running.trigger, now + AGAIN_SECONDS)
+            self._again, running.waiters = (running.request, now + AGAIN_SECONDS), []
         record.state = "failed"
         record.reason = f"{failure.text}: {detail}" if detail else failure.text
         record.duration_ms = round((now - running.pending.triggered_at) * 1000)
         self._scheduler.failed(now)
+        if record.savepoint:
+            self._spawn(self._discard(record), f"discard savepoint {record.id}")
         for waiter in running.waiters:
             if not waiter.done():
                 waiter.set_result(record)
         self._ended(CheckpointEnd(record, running.trigger, failure))
+
+    async def _discard(self, record: CheckpointRecord) -> None:
+        """Leave nothing of a failed savepoint. What cannot be removed has no manifest, so nobody takes it for one."""
+        host = self._host
+        with contextlib.suppress(FlowPointError, OSError):
+            await discard_savepoint(host.disk, host.new_id, record.savepoint, self._lineage.id, record.attempt)
+
+
+def without_committed(manifest: Manifest, checkpoint: int) -> Manifest:
+    """A savepoint's manifest without the output that the job commits by `checkpoint`, which is in the log."""
+
+    def kept(state: SubtaskState) -> SubtaskState:
+        committables = tuple(c for c in state.committables if c["checkpoint"] > checkpoint)
+        needed = {path for committable in committables for path in committable["files"]}
+        exports = tuple(file for file in state.exports if file.path in needed)
+        return replace(state, committables=committables, exports=exports)
+
+    operators = {
+        uid: replace(operator, subtasks=tuple(map(kept, operator.subtasks)))
+        for uid, operator in manifest.operators.items()
+    }
+    return replace(manifest, operators=operators)
+
+
+def savepoint_facts(manifest: Manifest, folder: str) -> dict[str, Any]:
+    """What the commit log says of a savepoint."""
+    return {"savepoint": folder, "id": manifest.id, "bytes": sum(file.bytes for file in manifest.files())}

@@ -18,7 +18,7 @@ from typing import Any
 
 from flowpoint import errors
 from flowpoint.coordinator.checkpoints import CheckpointEnd, CheckpointRecord, Checkpoints, Lineage, Published
-from flowpoint.coordinator.job import JobToRun
+from flowpoint.coordinator.job import JobToRun, widest
 from flowpoint.coordinator.prepare import JobIsDone, Preparation, PreparedAttempt
 from flowpoint.coordinator.statistics import Statistics
 from flowpoint.coordinator.workers import (
@@ -31,11 +31,11 @@ from flowpoint.coordinator.workers import (
     WorkerEvent,
     Workers,
 )
-from flowpoint.errors import FINAL_ERRORS, CheckpointFailed, Fenced, FlowPointError, OutcomeUnknown
+from flowpoint.errors import FINAL_ERRORS, CheckpointFailed, Fenced, FlowPointError, OutcomeUnknown, StorageError
 from flowpoint.host.base import Host
 from flowpoint.model import messages
 from flowpoint.model.events import Event, EventKind
-from flowpoint.model.plan import OperatorKind, SubtaskId
+from flowpoint.model.plan import JobPlan, OperatorKind, SubtaskId
 from flowpoint.protocol import job_events as ev
 from flowpoint.protocol.checkpoint import CheckpointFailure, FailureCounter
 from flowpoint.protocol.job import JobLife
@@ -47,8 +47,20 @@ from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.storage import FolderStorage
 
 SHUT_DOWN_SECONDS = 5.0
+CANCEL_SECONDS = 0.5
 TICK_SECONDS_MAX = 1.0
 
+
+_TOLD = (
+    CheckpointFailure.DECLINED,
+    CheckpointFailure.EXPIRED,
+    CheckpointFailure.FINALIZE_FAILED,
+    CheckpointFailure.RESTORING,
+)
+"""Failures of checkpoints that a person hears of; the others are told with what caused them."""
+
+_WISHES = (TriggerKind.SAVEPOINT, TriggerKind.STOP, TriggerKind.RESCALE)
+"""Who wanted one of these is told that it failed, and the job goes on; such a failure counts for nothing else."""
 
 _PRESENT = (WorkerState.JOINED, WorkerState.DEPLOYING, WorkerState.DEPLOYED, WorkerState.RELEASING)
 
@@ -108,6 +120,7 @@ _Mail = (
     WorkerEvent
     | Published
     | ev.StopRequested
+    | ev.RescaleRequested
     | ev.CancelRequested
     | _Tick
     | _Reaped
@@ -121,9 +134,13 @@ _Mail = (
 
 @dataclass(slots=True)
 class _Running:
-    """The attempt that is deployed now, or was the last one. Once released, what is told of it comes too late."""
+    """The attempt that is deployed now, or was the last one. Once released, what is told of it comes too late.
+
+    plan: its own; the job has another one when a rescale is under way.
+    """
 
     prepared: PreparedAttempt
+    plan: JobPlan
     is_released: bool = False
     deployed: set[int] = field(default_factory=set)
     ended: set[SubtaskId] = field(default_factory=set)
@@ -160,6 +177,7 @@ class Coordinator:
         self._spawn_wanted = False
         self._starting: set[int] = set()
         self._incident: set[int] = set()
+        self._is_rescaling = False
         self._release_deadline: float | None = None
         self._restart_timer: asyncio.TimerHandle | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
@@ -168,6 +186,7 @@ class Coordinator:
         self._stop_waiters: list[asyncio.Future[CheckpointRecord]] = []
         self._checkpoint_waiters: dict[int, list[asyncio.Future[CheckpointRecord]]] = {}
         self._last_stop: CheckpointRecord | None = None
+        self._rescale_waiter: asyncio.Future[None] | None = None
         self._group: asyncio.TaskGroup
         self.statistics = Statistics(job.plan)
         self.checkpoints = Checkpoints(
@@ -189,6 +208,11 @@ class Coordinator:
     def state(self) -> JobState:
         """Where the job is in its life."""
         return self._life.state
+
+    @property
+    def plan(self) -> JobPlan:
+        """The job's plan; a rescale changes it."""
+        return self._job.plan
 
     @property
     def attempt(self) -> int:
@@ -218,16 +242,19 @@ class Coordinator:
         if self._running is None:
             return []
         placed = sorted(s for s, w in self._running.prepared.assignment.items() if w == worker)
-        return [f"{uid}#{s.index}" for s in placed for uid in self._job.plan.tasks[s.task].operators]
+        return [f"{uid}#{s.index}" for s in placed for uid in self._running.plan.tasks[s.task].operators]
 
-    def request_stop(self, exit_code: int) -> asyncio.Future[CheckpointRecord]:
-        """Ask for a graceful stop. The future gets the last checkpoint, or CheckpointFailed when the job goes on."""
+    def request_stop(self, exit_code: int, savepoints: str = "") -> asyncio.Future[CheckpointRecord]:
+        """Ask for a graceful stop. The future gets the last checkpoint, or CheckpointFailed when the job goes on.
+
+        `savepoints`: the folder in which to make a savepoint that hands the job's output on; the record names it.
+        """
         future: asyncio.Future[CheckpointRecord] = asyncio.get_running_loop().create_future()
         if self._life.is_over:
             future.set_exception(CheckpointFailed("the job has ended already"))
             return future
         self._stop_waiters.append(future)
-        self._mailbox.put_nowait(ev.StopRequested(exit_code))
+        self._mailbox.put_nowait(ev.StopRequested(exit_code, savepoints))
         return future
 
     def request_cancel(self, exit_code: int) -> None:
@@ -242,6 +269,31 @@ class Coordinator:
         if record.state != "completed":
             raise CheckpointFailed(f"checkpoint {record.id} failed: {record.reason}")
         return record
+
+    async def request_savepoint(self, savepoints: str = "") -> CheckpointRecord:
+        """Make a savepoint in this folder now and wait for its end. Raises CheckpointFailed; the job goes on."""
+        if self._life.state is not JobState.RUNNING:
+            raise CheckpointFailed(f"cannot make a savepoint while the job is {self._life.state}; try again later")
+        record = await self.checkpoints.request(TriggerKind.SAVEPOINT, self._now(), savepoints or self._job.savepoints)
+        if record.state != "completed":
+            raise CheckpointFailed(f"savepoint {record.id} failed: {record.reason}")
+        return record
+
+    async def request_rescale(self, parallelism: int) -> None:
+        """Go on with another parallelism; returns when records flow again.
+
+        Raises:
+            UsageError: the job cannot have it.
+            CheckpointFailed: the job goes on as before.
+        """
+        if self._job.replan is None or self._life.state is not JobState.RUNNING:
+            raise CheckpointFailed(f"cannot rescale the job while it is {self._life.state}; try again later")
+        if self._rescale_waiter is not None:
+            raise CheckpointFailed("cannot rescale the job: it is being rescaled already; try again later")
+        self._job.replan(parallelism)
+        self._rescale_waiter = asyncio.get_running_loop().create_future()
+        self._mailbox.put_nowait(ev.RescaleRequested(parallelism))
+        await self._rescale_waiter
 
     # ------------------------------------------------------------------ the loop
 
@@ -284,7 +336,7 @@ class Coordinator:
             case Started(worker, pid):
                 self._starting.discard(worker)
                 self._members.spawned(worker, pid, self._now())
-                self._on_workers(self._workers.pids())
+                self._record_workers(worker)
             case Joined(worker, pid, incarnation):
                 self._members.joined(worker, pid, incarnation, self._now())
             case Lost(worker, pid, reason):
@@ -302,6 +354,8 @@ class Coordinator:
                     )
                 )
                 self._feed(mail)
+            case ev.RescaleRequested():
+                self._feed(mail)
             case ev.CancelRequested():
                 if not self._life.is_over:
                     self._emit(Event(EventKind.CANCELLING, "cancelling without a last checkpoint"))
@@ -310,7 +364,7 @@ class Coordinator:
                 self._on_tick(mail)
             case _Reaped(worker):
                 self._members.reaped(worker)
-                if self._spawn_wanted:
+                if self._spawn_wanted and not self._members.is_superfluous(worker):
                     self._start_worker(worker)
             case _Prepared():
                 self._on_prepared(mail)
@@ -341,9 +395,8 @@ class Coordinator:
     def _say_running(self) -> None:
         assert self._running is not None
         number, plan = self._running.prepared.number, self._job.plan
-        widest = max(task.parallelism for task in plan.tasks)
-        text = f"attempt {number} is running: {len(plan.subtasks())} subtasks, parallelism {widest}"
-        self._emit(Event(EventKind.RUNNING, text, {"attempt": number, "parallelism": widest}))
+        text = f"attempt {number} is running: {len(plan.subtasks())} subtasks, parallelism {widest(plan)}"
+        self._emit(Event(EventKind.RUNNING, text, {"attempt": number, "parallelism": widest(plan)}))
 
     def _warn(self, text: str) -> None:
         self._emit(Event(EventKind.WARNING, text))
@@ -385,7 +438,7 @@ class Coordinator:
     # ------------------------------------------------------------------ workers
 
     def _on_lost(self, worker: int, pid: int, reason: str) -> None:
-        if not self._members.lost(worker, pid):
+        if not self._members.lost(worker, pid) or self._members.is_superfluous(worker):
             return
         if self._life.is_over:
             return
@@ -399,6 +452,13 @@ class Coordinator:
             return
         failure = messages.Failure(self.attempt, worker, [], "", "WorkerLost", reason, "", retry=True)
         self._fail(failure, lost=(worker,))
+
+    def _record_workers(self, started: int) -> None:
+        """Let the caller note the new process. One that is noted nowhere might outlive this coordinator: it must go."""
+        try:
+            self._on_workers(self._workers.pids())
+        except StorageError as error:
+            self._workers.lose(started, f"worker {started} was started and is given up: {error}")
 
     def _start_worker(self, worker: int) -> None:
         if worker in self._starting:
@@ -524,27 +584,30 @@ class Coordinator:
         if failure is None:
             self._on_completed(end)
             return
-        if failure in (CheckpointFailure.DECLINED, CheckpointFailure.EXPIRED, CheckpointFailure.FINALIZE_FAILED, CheckpointFailure.RESTORING):
-            self._emit(
-                Event(EventKind.CHECKPOINT_FAILED, f"checkpoint {record.id} failed: {record.reason}", record.to_data())
-            )
+        if failure in _TOLD:
+            text = f"{record.kind} {record.id} failed: {record.reason}"
+            self._emit(Event(EventKind.CHECKPOINT_FAILED, text, record.to_data()))
         if self._live is None or not self._life.is_live:
             # What was being published when its attempt ended: nobody waits for it any more.
             return
-        if self._failures.failed(record.id, failure):
+        if end.trigger not in _WISHES and self._failures.failed(record.id, failure, record.kind):
             error = CheckpointFailed(f"checkpoint {record.id} failed: {record.reason}")
             self._fail_by(error)
         elif end.trigger is TriggerKind.STOP and failure.counts:
             self._feed(ev.StopCheckpointFailed(record.reason))
+        elif end.trigger is TriggerKind.RESCALE and failure.counts:
+            self._feed(ev.RescaleCheckpointFailed(record.reason))
         elif end.trigger is TriggerKind.FINAL and failure.counts:
             self._feed(ev.FinalCheckpointFailed(record.reason))
 
     def _on_completed(self, end: CheckpointEnd) -> None:
         record = end.record
+        text = f"{record.kind} {record.id} completed in {record.duration_ms} ms, {record.bytes:,} bytes"
+        self._emit(Event(EventKind.CHECKPOINT_COMPLETED, text, record.to_data()))
+        if end.trigger is TriggerKind.SAVEPOINT:
+            return
         self._failures.succeeded(record.id)
         self._policy.checkpoint_completed()
-        text = f"checkpoint {record.id} completed in {record.duration_ms} ms, {record.bytes:,} bytes"
-        self._emit(Event(EventKind.CHECKPOINT_COMPLETED, text, record.to_data()))
         running = self._live
         if running is None or running.prepared.number != record.attempt or not self._life.is_live:
             return
@@ -552,6 +615,8 @@ class Coordinator:
         if end.trigger is TriggerKind.STOP:
             self._last_stop = record
             self._feed(ev.StopCheckpointDone(record.id))
+        elif end.trigger is TriggerKind.RESCALE:
+            self._feed(ev.RescaleCheckpointDone(record.id))
         elif end.trigger is TriggerKind.FINAL:
             self._feed(ev.FinalCheckpointDone(record.id))
 
@@ -571,7 +636,8 @@ class Coordinator:
             case ev.SpawnWorkers():
                 self._spawn_wanted = True
                 for worker in self._members.workers(WorkerState.ABSENT):
-                    self._start_worker(worker)
+                    if not self._members.is_superfluous(worker):
+                        self._start_worker(worker)
             case ev.KillWorkers(workers):
                 self._spawn_wanted = False
                 for worker in workers:
@@ -593,8 +659,16 @@ class Coordinator:
                 self.checkpoints.resume()
             case ev.AbortCheckpoints(failure):
                 self._abort_checkpoints(failure)
-            case ev.TriggerStopCheckpoint():
-                self.checkpoints.request(TriggerKind.STOP, self._now())
+            case ev.TriggerStopCheckpoint(savepoints):
+                self.checkpoints.request(TriggerKind.STOP, self._now(), savepoints)
+            case ev.TriggerRescaleCheckpoint():
+                self.checkpoints.request(TriggerKind.RESCALE, self._now())
+            case ev.ChangeParallelism(parallelism):
+                self._change_parallelism(parallelism)
+            case ev.ReportRescaled():
+                self._settle_rescale(None)
+            case ev.ReportRescaleFailed(reason):
+                self._settle_rescale(CheckpointFailed(f"the job was not rescaled and goes on as before: {reason}"))
             case ev.TriggerFinalCheckpoint():
                 self.checkpoints.request(TriggerKind.FINAL, self._now())
             case ev.ResumeSources():
@@ -610,7 +684,7 @@ class Coordinator:
                 self._exit(JobState(state), exit_code, reason)
 
     def _prepare(self) -> None:
-        restart = self._life.restarts
+        restart = self._life.turn
         previous = self._preparing
 
         async def prepare() -> None:
@@ -628,7 +702,7 @@ class Coordinator:
         self._preparing = self._group.create_task(prepare(), name="prepare attempt")
 
     def _on_prepared(self, prepared: _Prepared) -> None:
-        if self._life.state is not JobState.DEPLOYING or prepared.restart != self._life.restarts:
+        if self._life.state is not JobState.DEPLOYING or prepared.restart != self._life.turn:
             return
         match prepared.result:
             case PreparedAttempt():
@@ -641,7 +715,7 @@ class Coordinator:
                 self._fail_by(error)
 
     def _deploy(self, prepared: PreparedAttempt) -> None:
-        self._running = _Running(prepared)
+        self._running = _Running(prepared, self._job.plan)
         if prepared.restored is not None:
             text = f"continuing from checkpoint {prepared.restored.id} ({prepared.restored_directory})"
             data = {"checkpoint": prepared.restored.id, "directory": prepared.restored_directory}
@@ -663,6 +737,7 @@ class Coordinator:
             restored_checkpoint=prepared.restored_checkpoint,
             storage=self._job.storage,
             work_dir=self._job.work_dir,
+            full=prepared.first_is_full,
         )
         for worker in workers:
             self._members.deploy(worker)
@@ -695,19 +770,51 @@ class Coordinator:
                 future.exception()
 
     def _schedule_restart(self, delay: float, restart: int) -> None:
-        reason = self._last_failure.message if self._last_failure is not None else ""
-        text = f"restarting {f'in {delay:.1f} s' if delay else 'at once'}: {reason}"
-        self._emit(Event(EventKind.RESTARTING, text, {"restart": restart, "delay": delay, "reason": reason}))
+        if not self._is_rescaling:
+            reason = self._last_failure.message if self._last_failure is not None else ""
+            text = f"restarting {f'in {delay:.1f} s' if delay else 'at once'}: {reason}"
+            self._emit(Event(EventKind.RESTARTING, text, {"restart": restart, "delay": delay, "reason": reason}))
+        self._is_rescaling = False
         if self._restart_timer is not None:
             self._restart_timer.cancel()
         loop = asyncio.get_running_loop()
         self._restart_timer = loop.call_later(delay, self._mailbox.put_nowait, _RestartDue(restart))
 
+    def _change_parallelism(self, parallelism: int) -> None:
+        assert self._job.replan is not None, "a job that cannot be rescaled is rescaled"
+        before = widest(self._job.plan)
+        self._is_rescaling = True
+        self._job = self._preparation.job = self._job.replan(parallelism)
+        self.statistics.replan(self._job.plan)
+        for worker in self._members.resize(self._job.workers):
+            self._spawn(self._retire(worker), f"end worker {worker}")
+        text = f"rescaling from parallelism {before} to {widest(self._job.plan)}"
+        self._emit(Event(EventKind.RESCALING, text, {"from": before, "to": widest(self._job.plan)}))
+
+    async def _retire(self, worker: int) -> None:
+        await self._workers.retire(worker, "the job needs fewer workers", SHUT_DOWN_SECONDS)
+        self._mailbox.put_nowait(_Reaped(worker))
+
+    def _settle_rescale(self, error: FlowPointError | None) -> None:
+        """Answer whoever asked for a rescale."""
+        waiter, self._rescale_waiter = self._rescale_waiter, None
+        if waiter is None or waiter.done():
+            return
+        if error is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(error)
+            waiter.exception()
+
     async def _append(self, kind: str) -> None:
+        """Record the end; the savepoint of the stop, if any, exists just before."""
         attempt = self.attempt
         error: Exception | None = None
         try:
-            await self._log.append(kind, attempt)
+            handover = await self.checkpoints.publish_handover()
+            if handover and self._last_stop is not None:
+                self._last_stop.savepoint_bytes = handover["bytes"]
+            await self._log.append(kind, attempt, extra=handover)
         except (FlowPointError, OSError) as problem:
             error = problem
         self._mailbox.put_nowait(_Appended(attempt, error))
@@ -724,7 +831,9 @@ class Coordinator:
                 self._feed(ev.EntryFailed(str(error), self._policy.failure(self._now(), failure)))
 
     async def _end_workers(self) -> None:
-        await self._workers.shut_down("the job is over", SHUT_DOWN_SECONDS)
+        # Whoever cancels does not want to wait for a function that never returns.
+        seconds = CANCEL_SECONDS if self._life.state is JobState.CANCELLED else SHUT_DOWN_SECONDS
+        await self._workers.shut_down("the job is over", seconds)
         if self._preparing is not None:
             await asyncio.wait([self._preparing])
         await self.checkpoints.wait_idle()
@@ -742,6 +851,7 @@ class Coordinator:
             exit_code = getattr(getattr(errors, failure.kind, None), "exit_code", exit_code)
         self._outcome = Outcome(state, exit_code, reason, failure)
         self._settle_stop(CheckpointFailed(f"the job ended: {reason}"))
+        self._settle_rescale(CheckpointFailed(f"the job was not rescaled, it ended: {reason}"))
 
     def _settle_stop(self, error: FlowPointError) -> None:
         """Answer everybody who asked for a stop."""

@@ -19,6 +19,7 @@ class Wishes:
     allow_non_restored: state of operators that the job no longer has may be left behind.
     accept_duplicates: continue from an older checkpoint although a sink cannot take back what it committed since.
     skip_lost_input: a source may jump over input that is gone.
+    source: absolute path of the snapshot that a new lineage starts from. claim: it becomes the job's own.
     """
 
     fresh: bool = False
@@ -26,6 +27,8 @@ class Wishes:
     allow_non_restored: bool = False
     accept_duplicates: bool = False
     skip_lost_input: bool = False
+    source: str = ""
+    claim: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,9 @@ class JobToRun:
     source: what workers need to build the same functions (`Deploy.source`).
     storage: root folder of the job's snapshots. work_dir: folder for local state of running attempts.
     arguments: the command line of a worker, from (index, incarnation, coordinator's address).
+    savepoints: folder for savepoints of which nobody says where to.
+    replan: the same job with another parallelism; raises UsageError when it cannot have it. None: never rescaled.
+    rescaled: the parallelism that a person gave the running job, which later runs keep; 0 when nobody did.
     """
 
     plan: JobPlan
@@ -46,9 +52,17 @@ class JobToRun:
     arguments: Callable[[int, str, str], Sequence[str]]
     log_path: str | None = None
     wishes: Wishes = field(default_factory=Wishes)
+    savepoints: str = ""
+    replan: Callable[[int], JobToRun] | None = None
+    rescaled: int = 0
 
     @property
     def workers(self) -> int:
         """How many worker processes; never more than there are subtasks of the widest task."""
-        widest = max(task.parallelism for task in self.plan.tasks)
-        return min(self.settings.workers or widest, widest)
+        most = widest(self.plan)
+        return min(self.settings.workers or most, most)
+
+
+def widest(plan: JobPlan) -> int:
+    """The parallelism of the widest task, which is what a job's parallelism is called in messages."""
+    return max(task.parallelism for task in plan.tasks)

@@ -2,6 +2,8 @@
 
     entries -> "attempt k begins" -> newest good checkpoint -> state dealt out -> sinks begin
 
+A lineage that starts from a snapshot of somebody else first makes it its own checkpoint (`takeover`).
+
 Nothing that was read counts before the attempt's own entry is durable: only then is everything older fenced. The
 decision itself is pure (`protocol.recovery`, `protocol.assignment`).
 
@@ -12,10 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from flowpoint.coordinator.job import JobToRun
-from flowpoint.errors import IncompatibleStateError, JobError, SnapshotError, UserCodeError
+from flowpoint.coordinator.origin import Origin, facts, has_checkpoint, origin_of, rescaled_to
+from flowpoint.coordinator.takeover import Takeover
+from flowpoint.errors import (
+    FINAL_ERRORS,
+    IncompatibleStateError,
+    JobError,
+    NotFoundError,
+    SnapshotError,
+    UserCodeError,
+)
 from flowpoint.host.base import Host
 from flowpoint.model.commits import CommitEntry
 from flowpoint.model.manifest import Manifest
@@ -30,11 +42,14 @@ from flowpoint.protocol.recovery import (
     StartEmpty,
     choose,
     next_checkpoint_id,
+    standing,
 )
 from flowpoint.runtime.contracts import ConnectorContext, HostClock, Sink
+from flowpoint.snapshot import names
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.manifests import read_manifest, verify
 from flowpoint.snapshot.retention import Cleaner
+from flowpoint.snapshot.savepoints import discard_savepoint, find_snapshot, remove_claimed
 from flowpoint.snapshot.storage import Storage
 
 
@@ -51,6 +66,7 @@ class PreparedAttempt:
     next_checkpoint: int
     assignment: Mapping[SubtaskId, int]
     cleaner: Cleaner
+    first_is_full: bool = False
 
     @property
     def restored_checkpoint(self) -> int:
@@ -72,11 +88,13 @@ class Preparation:
         self, host: Host, job: JobToRun, storage: Storage, log: CommitLog, warn: Callable[[str], None]
     ) -> None:
         self._host = host
-        self._job = job
+        self.job = job
+        """As it is to be run; with another parallelism after a rescale."""
         self._storage = storage
         self._log = log
         self._warn = warn
         self._lineage: str | None = None
+        self._origin: Origin | None = None
         self._splits: dict[str, list[tuple[str, dict[str, Any]]]] = {}
         self._is_first = True
         self.damaged: dict[str, str] = {}
@@ -90,13 +108,29 @@ class Preparation:
             StorageError, OutcomeUnknown: trying again may help.
             Fenced: a newer coordinator is at work.
         """
+        entries = standing(await self._log.entries())
+        done = await self._settle_lineage(entries)
+        if done is not None:
+            return done
+        assert self._lineage is not None
+        rescaled = self.job.rescaled or rescaled_to(entries)
+        begun = await self._log.begin_attempt(self._lineage, extra=facts(self._origin, rescaled))
+        is_new = not any(entry.lineage == self._lineage for entry in entries)
+        try:
+            return await self._prepare(begun)
+        except FINAL_ERRORS:
+            if is_new and len(entries) > 0:
+                # A start that is refused must not change what the next `run` continues.
+                await self._log.append(CommitKind.ABANDONED, begun.attempt)
+            raise
+
+    async def _prepare(self, begun: CommitEntry) -> PreparedAttempt:
+        """What is left to do once the attempt has begun in the log."""
+        assert self._lineage is not None
         entries = await self._log.entries()
-        if (finished := self._finished(entries)) is not None:
-            return JobIsDone(finished)
-        if self._lineage is None:
-            is_new = self._job.wishes.fresh or not entries
-            self._lineage = self._host.new_id() if is_new else entries[-1].lineage
-        begun = await self._log.begin_attempt(self._lineage)
+        await self._withdraw_handover(entries)
+        if self._origin is not None and not has_checkpoint(entries, self._lineage):
+            await self._take_over(self._origin, begun)
         restored, directory, skipped = await self._choose(await self._log.entries())
         if restored is not None and skipped:
             # Before anything is taken back: from here on the skipped checkpoints never count again.
@@ -123,24 +157,85 @@ class Preparation:
                 self._log,
                 lineage=self._lineage,
                 attempt=begun.attempt,
-                retained=self._job.settings.checkpoint.retained,
+                retained=self.job.settings.checkpoint.retained,
+                remove_claimed=partial(remove_claimed, self._host),
             ),
+            first_is_full=self._is_unclaimed(restored),
         )
         for uid, sink in self.sinks():
-            await sink.begin(self._sink_context(uid, prepared))
+            await sink.begin(self._context_of(uid, prepared))
         self._is_first = False
         return prepared
 
-    def _finished(self, entries: list[CommitEntry]) -> CommitEntry | None:
-        """The entry that says that the job has finished, when its lineage is the newest one.
-
-        Looked for before each attempt: "finished" may have been appended by one that did not hear of it.
-        """
-        is_own = bool(entries) and entries[-1].lineage == self._lineage
-        if not (is_own or (self._lineage is None and not self._job.wishes.fresh)):
+    async def _settle_lineage(self, entries: list[CommitEntry]) -> JobIsDone | None:
+        """Which lineage this coordinator goes on with or founds, or that there is nothing left to do."""
+        wishes = self.job.wishes
+        if self._lineage is None and wishes.source:
+            await self._found_branch(entries)
             return None
-        decision = self._decide(entries, {})
-        return decision.entry if isinstance(decision, AlreadyFinished) else None
+        if self._lineage is None and (wishes.fresh or not entries):
+            self._lineage = self._host.new_id()
+            return None
+        if self._lineage is not None and (not entries or entries[-1].lineage != self._lineage):
+            return None
+        # Looked for before each attempt: the end may have been recorded by one that did not hear of it.
+        match self._decide(entries, {}):
+            case AlreadyFinished(entry):
+                return JobIsDone(entry)
+            case Refuse(reason) if entries[-1].kind == CommitKind.STOPPED:
+                raise IncompatibleStateError(reason)
+        if self._lineage is None:
+            self._lineage = entries[-1].lineage
+            self._origin = origin_of(entries, self._lineage)
+        return None
+
+    async def _found_branch(self, entries: list[CommitEntry]) -> None:
+        """A new lineage from a snapshot; or the newest one, when it began from that very one and got no further."""
+        wishes = self.job.wishes
+        found = await find_snapshot(self._host.disk, self._host.new_id, wishes.source)
+        manifest = found.manifest
+        origin = Origin(found.path, manifest.lineage, manifest.id, wishes.claim, manifest.handed_on)
+        newest = entries[-1].lineage if entries else ""
+        is_again = origin_of(entries, newest) == origin and not has_checkpoint(entries, newest, beyond=manifest.id)
+        self._lineage = newest if is_again else self._host.new_id()
+        self._origin = origin
+
+    async def _take_over(self, origin: Origin, begun: CommitEntry) -> None:
+        """Make the snapshot that the lineage starts from its first checkpoint."""
+        try:
+            await self._make_own(origin, begun)
+        except (SnapshotError, NotFoundError) as error:
+            # Trying again would find the same: another snapshot must be named.
+            raise IncompatibleStateError(str(error)) from error
+
+    async def _make_own(self, origin: Origin, begun: CommitEntry) -> None:
+        found = await find_snapshot(self._host.disk, self._host.new_id, origin.path)
+        contexts = {
+            uid: (sink, self._sink_context(uid, begun.lineage, begun.attempt, origin.checkpoint))
+            for uid, sink in self.sinks()
+        }
+        takeover = Takeover(self._host, found, self._storage, contexts, self._warn)
+        await takeover.complete_parent()
+        for sink, ctx in contexts.values():
+            await sink.begin(ctx)
+        own = await takeover.make_own(begun.lineage, begun.attempt)
+        directory = names.checkpoint_directory(own.id, own.attempt)
+        extra = {"from": origin.path, "claim": origin.claim}
+        await self._log.append("checkpoint", own.attempt, checkpoint=own.id, directory=directory, extra=extra)
+        # From here on the lineage stands on its own: nothing depends on the source any more.
+
+    async def _withdraw_handover(self, entries: list[CommitEntry]) -> None:
+        """The job goes on although a stop had begun to hand its output on: nobody may start from that savepoint."""
+        own = [entry for entry in entries if entry.kind == CommitKind.CHECKPOINT and entry.lineage == self._lineage]
+        folder = own[-1].extra.get("savepoint") if own else None
+        if folder and not any(entry.kind == CommitKind.STOPPED and entry.number > own[-1].number for entry in entries):
+            disk, new_id = self._host.disk, self._host.new_id
+            await discard_savepoint(disk, new_id, folder, own[-1].lineage, own[-1].attempt)
+
+    def _is_unclaimed(self, restored: Manifest | None) -> bool:
+        """Whether this attempt starts from what was taken over from a snapshot that is not the job's."""
+        origin = self._origin
+        return restored is not None and origin is not None and not origin.claim and restored.id == origin.checkpoint
 
     async def clean(self, prepared: PreparedAttempt) -> None:
         """After every sink has committed what was restored: remove what dead attempts left behind (rules 7 to 9)."""
@@ -148,31 +243,35 @@ class Preparation:
         for problem in report.problems:
             self._warn(f"cannot clean up after older attempts: {problem}")
         for uid, sink in self.sinks():
-            await sink.clean(self._sink_context(uid, prepared))
+            await sink.clean(self._context_of(uid, prepared))
 
     def sinks(self) -> list[tuple[str, Sink]]:
         """The sinks of the job, by uid."""
         return [
-            (spec.uid, self._job.operators[spec.uid].function)
-            for spec in self._job.plan.operators
+            (spec.uid, self.job.operators[spec.uid].function)
+            for spec in self.job.plan.operators
             if spec.kind is OperatorKind.SINK
         ]
 
-    def _sink_context(self, uid: str, prepared: PreparedAttempt) -> ConnectorContext:
+    def _context_of(self, uid: str, prepared: PreparedAttempt) -> ConnectorContext:
+        return self._sink_context(uid, prepared.lineage, prepared.number, prepared.restored_checkpoint)
+
+    def _sink_context(self, uid: str, lineage: str, attempt: int, restored_checkpoint: int) -> ConnectorContext:
         return ConnectorContext(
             uid=uid,
             subtask=0,
-            parallelism=self._job.plan.operator(uid).parallelism,
-            job=self._job.plan.job,
-            lineage=prepared.lineage,
-            attempt=prepared.number,
+            parallelism=self.job.plan.operator(uid).parallelism,
+            job=self.job.plan.job,
+            lineage=lineage,
+            attempt=attempt,
             disk=self._host.disk,
             clock=HostClock(self._host),
-            restored_checkpoint=prepared.restored_checkpoint,
+            restored_checkpoint=restored_checkpoint,
             # Once: another job that takes the target over meanwhile is not to be robbed by a restart.
-            take_output=self._job.wishes.take_output and self._is_first,
-            skip_lost_input=self._job.wishes.skip_lost_input,
+            take_output=self.job.wishes.take_output and self._is_first,
+            skip_lost_input=self.job.wishes.skip_lost_input,
             log=self._warn,
+            inherits=self._origin.lineage if self._origin is not None and self._origin.handed_on else "",
         )
 
     # ------------------------------------------------------------------ what to restore
@@ -184,7 +283,7 @@ class Preparation:
             entries,
             health,
             can_take_back=all(sink.can_take_back for _, sink in self.sinks()),
-            accept_duplicates=self._job.wishes.accept_duplicates,
+            accept_duplicates=self.job.wishes.accept_duplicates,
         )
 
     async def _choose(self, entries: list[CommitEntry]) -> tuple[Manifest | None, str, tuple[str, ...]]:
@@ -216,14 +315,14 @@ class Preparation:
         return "; ".join(f"{damage.path}: {damage.problem}" for damage in damages) or None
 
     async def _deal_out(self, restored: Manifest | None) -> RestoreMap:
-        plan = self._job.plan
+        plan = self.job.plan
         restore: RestoreMap = {}
         if restored is not None:
             restore = assign_state(
                 restored.operators,
                 plan,
                 max_parallelism=restored.plan["max_parallelism"],
-                allow_non_restored=self._job.wishes.allow_non_restored,
+                allow_non_restored=self.job.wishes.allow_non_restored,
             )
         for spec in plan.operators:
             if spec.kind is OperatorKind.SOURCE and spec.uid not in restore:
@@ -233,7 +332,7 @@ class Preparation:
     async def _enumerate(self, uid: str) -> list[tuple[str, dict[str, Any]]]:
         """The splits of a source, enumerated once (rule 19)."""
         if uid not in self._splits:
-            source = self._job.operators[uid].function
+            source = self.job.operators[uid].function
             try:
                 splits = await self._host.run_blocking(source.splits)
             except JobError as error:
@@ -248,4 +347,4 @@ class Preparation:
 
     def _place(self) -> dict[SubtaskId, int]:
         """Subtask i of every task goes to worker i modulo workers."""
-        return {subtask: subtask.index % self._job.workers for subtask in self._job.plan.subtasks()}
+        return {subtask: subtask.index % self.job.workers for subtask in self.job.plan.subtasks()}

@@ -24,6 +24,10 @@ class Statistics:
         self._earlier_out = 0
         self._samples: dict[int, deque[tuple[float, dict[str, dict[str, float]]]]] = {}
 
+    def replan(self, plan: JobPlan) -> None:
+        """From the next attempt on the job has this plan."""
+        self._plan = plan
+
     def attempt_over(self) -> None:
         """Keep what the attempt did, and forget its subtasks."""
         self._earlier_in, self._earlier_out = self.records_in, self.records_out

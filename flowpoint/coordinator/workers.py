@@ -229,6 +229,20 @@ class Workers:
         await slot.process.wait()
         self._lose(index, slot, f"worker {index} was killed by its coordinator")
 
+    async def retire(self, index: int, reason: str, seconds: float) -> None:
+        """Ask one worker to end, kill it if it has not after `seconds`, and wait until it is gone (rule 8)."""
+        slot = self._slots[index]
+        if slot.process is None:
+            return
+        self.send(index, messages.Exit(reason))
+        try:
+            async with asyncio.timeout(seconds):
+                await slot.process.wait()
+        except TimeoutError:
+            slot.process.kill()
+            await slot.process.wait()
+        self._lose(index, slot, f"worker {index} was ended: {reason}")
+
     async def shut_down(self, reason: str, seconds: float) -> None:
         """Ask every worker to end, kill what has not after `seconds`, and wait for all of them."""
         self.broadcast(messages.Exit(reason))

@@ -15,10 +15,12 @@ import fcntl
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from flowpoint.errors import InternalError, UsageError
+from flowpoint.errors import InternalError, StorageError, UsageError
 from flowpoint.launch.home import Home, JobFolder, ProcessId, RunRecord
 
 SOCKET_PATH_BYTES_MAX = 99
@@ -65,6 +67,9 @@ class Claim:
             if self._record is not None:
                 _remove_socket(self.folder, self._record.socket)
                 self.record(replace(self._record, outcome=outcome, ended=ended, reason=reason, workers=(), token=""))
+        except StorageError:
+            # The job has ended as it has ended, and its commit log knows. `list` takes this run for killed.
+            return
         finally:
             os.close(self._lock)
 
@@ -74,9 +79,11 @@ def claim_job(home: Home, name: str, process: ProcessId) -> Claim:
 
     Raises:
         UsageError: Another process runs it; the message tells its pid.
+        StorageError: The folder of the job cannot be written to.
     """
     folder = home.create_job(name)
-    lock = os.open(folder.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
+    with _writing(folder.lock_file):
+        lock = os.open(folder.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -86,8 +93,9 @@ def claim_job(home: Home, name: str, process: ProcessId) -> Claim:
             f"job {name!r} is already running ({owner}): end it with `flowpoint stop {name}`, "
             f"or run this one under another --name"
         ) from None
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, json.dumps([process.pid, process.start_time]).encode(), 0)
+    with _writing(folder.lock_file):
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, json.dumps([process.pid, process.start_time]).encode(), 0)
     previous = folder.read_run()
     if previous is not None:
         _remove_socket(folder, previous.socket)
@@ -107,10 +115,22 @@ def _owner(lock: int) -> str:
 def _replace(path: Path, text: str) -> None:
     """Write a file as a whole. Not synced: after a crash of the machine no process is left that it could name."""
     draft = path.with_name(f".{path.name}.new")
-    draft.unlink(missing_ok=True)
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    draft.replace(path)
+    with _writing(path):
+        draft.unlink(missing_ok=True)
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
+        draft.replace(path)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Say what a full or forbidden disk kept from being written."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {path}: {error.strerror}; see that there is room, and that you may write there"
+        ) from error
 
 
 def _private_folder() -> str:

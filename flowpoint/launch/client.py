@@ -61,19 +61,20 @@ class JobClient:
         """The answer to a GET, within `seconds` (default: as the client was made)."""
         return self._ask("GET", path, self._answer_seconds if seconds is None else seconds, patient=False)
 
-    def post(self, path: str) -> Data:
+    def post(self, path: str, body: Data | None = None) -> Data:
         """The answer to a POST, however long it takes while the job is alive."""
-        answer: Data = self._ask("POST", path, self._answer_seconds, patient=True)
+        answer: Data = self._ask("POST", path, self._answer_seconds, patient=True, body=body)
         return answer
 
-    def _ask(self, method: str, path: str, seconds: float, *, patient: bool) -> Any:
+    def _ask(self, method: str, path: str, seconds: float, *, patient: bool, body: Data | None = None) -> Any:
         connection = _UnixConnection(self._record.socket, seconds)
         try:
-            connection.request(method, path, headers={"Authorization": f"Bearer {self._record.token}"})
+            headers = {"Authorization": f"Bearer {self._record.token}"}
+            connection.request(method, path, json.dumps(body) if body else None, headers)
             if patient:
                 self._wait_for_answer(connection)
             response = connection.getresponse()
-            body = response.read()
+            content = response.read()
         except (FileNotFoundError, ConnectionRefusedError):
             raise not_running(self._folder.read_run() or self._record) from None
         except TimeoutError:
@@ -88,7 +89,7 @@ class JobClient:
             ) from error
         finally:
             connection.close()
-        return _content(response.status, body)
+        return _content(response.status, content)
 
     def _wait_for_answer(self, connection: HTTPConnection) -> None:
         while not select.select([connection.sock], [], [], PROBE_SECONDS)[0]:

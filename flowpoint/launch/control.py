@@ -11,6 +11,7 @@ Data is JSON-able, since it leaves the process. The keys are a contract with use
   operators: a list of {uid, name, parallelism, records_in, records_out, rate, backpressure}. `rate` is records/s,
   `backpressure` a share from 0 to 1, `lag` seconds or None when the job has no event time.
 - workers: a list of {index, pid, subtasks: ["uid#0", ...], cpu_percent, rss_bytes, rate}.
+- savepoint, stop with a savepoint: {id, path, duration_ms, bytes}, and what `checkpoints` shows.
 - checkpoints: a list of {id, attempt, kind, state, started (epoch ms), duration_ms, bytes, parent, path, reason}.
 
 Not here: how any of it is found out (the coordinator) or shown (`cli`).
@@ -46,8 +47,17 @@ class JobControl(Protocol):
     async def checkpoint(self) -> Data:
         """Take a checkpoint now and wait for its end. Raises CheckpointFailed."""
 
-    async def stop(self) -> Data:
-        """Take a last checkpoint, then end the job; returns that checkpoint. Raises CheckpointFailed: it runs on."""
+    async def savepoint(self, to: str = "") -> Data:
+        """Make a savepoint in a folder now and wait for its end. Raises CheckpointFailed."""
+
+    async def stop(self, to: str = "") -> Data:
+        """Take a last checkpoint, then end the job; returns that checkpoint. Raises CheckpointFailed: it runs on.
+
+        `to`: also make a savepoint in this folder, which hands the job's output on; returns that savepoint instead.
+        """
+
+    async def rescale(self, parallelism: int) -> Data:
+        """Go on with another parallelism; returns the status then. Raises UsageError, CheckpointFailed."""
 
     async def cancel(self) -> Data:
         """End the job now, without a checkpoint; returns its status."""
@@ -67,7 +77,8 @@ class RunView(Protocol):
 class RunOptions:
     """What `flowpoint run` was told. None and empty mean: not given.
 
-    `settings` are the `KEY=VALUE` of `--set` in their order; `params` go to the job file's `build(params)`.
+    `source` is the snapshot of `--from`, `settings` are the `KEY=VALUE` of `--set` in their order; `params` go to the job
+    file's `build(params)`.
     """
 
     job_file: str
@@ -82,7 +93,13 @@ class RunOptions:
     allow_non_restored: bool = False
     accept_duplicates: bool = False
     skip_lost_input: bool = False
+    source: str | None = None
+    claim: bool = False
     debug: bool = False
+
+    def names_parallelism(self) -> bool:
+        """Whether the person said which parallelism is wanted."""
+        return self.parallelism is not None or any(s.partition("=")[0].strip() == "parallelism" for s in self.settings)
 
     def resume_command(self) -> str:
         """What a person types to continue this job later."""

@@ -45,6 +45,8 @@ async def describe_retained(storage: Storage, log: CommitLog, root: str) -> list
 
 
 async def _describe(storage: Storage, entry: CommitEntry, root: Path) -> Data:
+    if entry.kind == "savepoint":
+        return _describe_savepoint(entry)
     data: Data = {
         "id": entry.checkpoint,
         "attempt": entry.attempt,
@@ -62,3 +64,19 @@ async def _describe(storage: Storage, entry: CommitEntry, root: Path) -> Data:
     except SnapshotError as error:
         return data | {"state": "damaged", "reason": str(error)}
     return data | {"started": manifest.created, "bytes": sum(file.bytes for file in manifest.files())}
+
+
+def _describe_savepoint(entry: CommitEntry) -> Data:
+    """Where it was made. It may have been moved since, so nobody looks there."""
+    return {
+        "id": entry.extra["id"],
+        "attempt": entry.attempt,
+        "kind": entry.kind,
+        "state": "completed",
+        "started": entry.created,
+        "duration_ms": entry.extra.get("duration_ms"),
+        "bytes": entry.extra["bytes"],
+        "parent": entry.checkpoint,
+        "path": entry.extra["savepoint"],
+        "reason": "",
+    }

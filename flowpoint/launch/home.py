@@ -2,6 +2,7 @@
 
     <home>/jobs/<name>/         lock, run.json, log, socket
     <home>/checkpoints/<name>/  the default checkpoint storage
+    <home>/savepoints/          savepoints of which nobody said where to
     <home>/work/<name>/         local state of the running attempt
 
 `run.json` tells who runs the job, or who ran it last: the coordinator's and workers' pids with their start times
@@ -177,6 +178,11 @@ class Home:
     def checkpoints(self, name: str) -> Path:
         """The default checkpoint storage of a job."""
         return self.root / "checkpoints" / check_job_name(name)
+
+    @property
+    def savepoints(self) -> Path:
+        """Where savepoints go by default."""
+        return self.root / "savepoints"
 
     def work(self, name: str) -> Path:
         """Local state of the running attempt of a job."""

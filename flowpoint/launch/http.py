@@ -1,7 +1,9 @@
 """The HTTP interface of a running job: a small HTTP/1.1 server on a Unix socket, JSON only, behind a bearer token.
 
     GET  /status /workers /checkpoints
-    POST /checkpoint /stop /cancel          answered when it is done
+    POST /checkpoint /cancel                answered when it is done
+    POST /savepoint /stop {"to": folder}    the same; "" or no body: the default folder, and for stop no savepoint
+    POST /rescale {"parallelism": number}   the same
     an error is {"error": {"kind": <class in flowpoint.errors>, "message": <for a person>}}
 
 How it works: h11 parses and formats, asyncio streams carry the bytes. One request per connection: a client is a shell
@@ -36,24 +38,49 @@ READ_SECONDS = 10.0
 WRITE_SECONDS = 10.0
 
 Answer = tuple[HTTPStatus, Any]
-Handler = Callable[[JobControl], Awaitable[Any]]
+Body = dict[str, Any]
+Handler = Callable[[JobControl, Body], Awaitable[Any]]
 
 
-async def _status(control: JobControl) -> Any:
+async def _status(control: JobControl, _: Body) -> Any:
     return control.status()
 
 
-async def _workers(control: JobControl) -> Any:
+async def _workers(control: JobControl, _: Body) -> Any:
     return control.workers()
+
+
+async def _savepoint(control: JobControl, body: Body) -> Any:
+    return await control.savepoint(_folder(body))
+
+
+async def _stop(control: JobControl, body: Body) -> Any:
+    return await control.stop(_folder(body))
+
+
+async def _rescale(control: JobControl, body: Body) -> Any:
+    parallelism = body.get("parallelism")
+    if type(parallelism) is not int or parallelism < 1:
+        raise UsageError(f"cannot rescale to {parallelism!r}: the parallelism must be a whole number from 1 on")
+    return await control.rescale(parallelism)
+
+
+def _folder(body: Body) -> str:
+    folder = body.get("to", "")
+    if not isinstance(folder, str) or (folder and not folder.startswith("/")):
+        raise UsageError(f"cannot make a savepoint in {folder!r}: name a folder by its absolute path")
+    return folder
 
 
 ROUTES: dict[str, tuple[str, Handler]] = {
     "/status": ("GET", _status),
     "/workers": ("GET", _workers),
-    "/checkpoints": ("GET", lambda control: control.checkpoints()),
-    "/checkpoint": ("POST", lambda control: control.checkpoint()),
-    "/stop": ("POST", lambda control: control.stop()),
-    "/cancel": ("POST", lambda control: control.cancel()),
+    "/checkpoints": ("GET", lambda control, _: control.checkpoints()),
+    "/checkpoint": ("POST", lambda control, _: control.checkpoint()),
+    "/savepoint": ("POST", _savepoint),
+    "/stop": ("POST", _stop),
+    "/rescale": ("POST", _rescale),
+    "/cancel": ("POST", lambda control, _: control.cancel()),
 }
 
 
@@ -136,17 +163,18 @@ class HttpServer:
     ) -> Answer:
         """Read a request and carry it out; always ends in an answer unless the client has gone."""
         try:
-            handler = self._handler(await self._read(connection, reader))
+            request, raw = await self._read(connection, reader)
+            handler, body = self._handler(request), _parsed(raw)
             if len(self._answering) >= ANSWERING_MAX:
                 raise _BadRequest(HTTPStatus.SERVICE_UNAVAILABLE, f"{ANSWERING_MAX} requests are waiting already")
         except _BadRequest as error:
             return error.status, _error("UsageError", str(error))
         self._reading.discard(task)
         self._answering.add(task)
-        return await self._carry_out(handler)
+        return await self._carry_out(handler, body)
 
-    async def _read(self, connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Request:
-        """The request's head; its body is read to the end (so that the client gets to the answer) and ignored."""
+    async def _read(self, connection: h11.Connection, reader: asyncio.StreamReader) -> tuple[h11.Request, bytes]:
+        """The request's head and its body, which is read to the end in any case: so the client gets to the answer."""
         try:
             async with asyncio.timeout(self._read_seconds):
                 return await _read_request(connection, reader)
@@ -169,9 +197,9 @@ class HttpServer:
             raise _BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, f"{path} takes {method} only")
         return handler
 
-    async def _carry_out(self, handler: Handler) -> Answer:
+    async def _carry_out(self, handler: Handler, body: Body) -> Answer:
         try:
-            return HTTPStatus.OK, await handler(self._control)
+            return HTTPStatus.OK, await handler(self._control, body)
         except FlowPointError as error:
             return _status_of(error), _error(type(error).__name__, str(error))
         except Exception as error:  # noqa: BLE001  a bug in answering a question must not end the job
@@ -193,9 +221,20 @@ class HttpServer:
             await writer.wait_closed()
 
 
-async def _read_request(connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Request:
+def _parsed(raw: bytes) -> Body:
+    """A body as JSON; none is an empty one."""
+    try:
+        body = json.loads(raw) if raw else {}
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        raise _BadRequest(HTTPStatus.BAD_REQUEST, f"the body is no JSON object: {raw[:100]!r}")
+    return body
+
+
+async def _read_request(connection: h11.Connection, reader: asyncio.StreamReader) -> tuple[h11.Request, bytes]:
     request: h11.Request | None = None
-    body_bytes = 0
+    body = bytearray()
     while True:
         event = connection.next_event()
         if event is h11.NEED_DATA:
@@ -206,13 +245,13 @@ async def _read_request(connection: h11.Connection, reader: asyncio.StreamReader
         elif isinstance(event, h11.Request):
             request = event
         elif isinstance(event, h11.Data):
-            body_bytes += len(event.data)
-            if body_bytes > BODY_BYTES_MAX:
+            body += event.data
+            if len(body) > BODY_BYTES_MAX:
                 message = f"the body is longer than {BODY_BYTES_MAX} bytes"
                 raise _BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
         elif isinstance(event, h11.EndOfMessage):
             assert request is not None, "h11 ended a message that it did not begin"
-            return request
+            return request, bytes(body)
         else:
             raise ConnectionResetError(f"the client closed the connection: {event!r}")
 

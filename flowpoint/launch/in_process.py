@@ -14,6 +14,8 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from math import inf
 from typing import Any
 
 import uvloop
@@ -99,6 +101,8 @@ def _error_of(outcome: Outcome) -> FlowPointError:
 
 async def _run(job: JobObject) -> Outcome:
     settings = load_settings(None, {"parallelism": 1, **job.config}, os.environ, [])
+    # Nobody beats here, and nobody is missed: workers that are tasks of this loop fall silent with their coordinator.
+    settings = replace(settings, heartbeat=replace(settings.heartbeat, timeout=inf))
     compiled = compile_graph(job.graph(), settings.parallelism, settings.max_parallelism)
     with tempfile.TemporaryDirectory(prefix="flowpoint-") as folder:
         async with asyncio.TaskGroup() as group:

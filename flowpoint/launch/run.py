@@ -15,14 +15,16 @@ import os
 import secrets
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvloop
 
 from flowpoint.coordinator.coordinator import Coordinator, Outcome
 from flowpoint.coordinator.job import JobToRun, Wishes
-from flowpoint.errors import ConfigError
+from flowpoint.coordinator.origin import rescaled_to
+from flowpoint.errors import ConfigError, NotFoundError, UsageError
 from flowpoint.host.system import SystemHost
 from flowpoint.launch.claim import Claim, claim_job
 from flowpoint.launch.config import load_settings
@@ -30,10 +32,14 @@ from flowpoint.launch.control import Data, Event, EventKind, RunOptions, RunView
 from flowpoint.launch.home import Home, ProcessId, RunRecord
 from flowpoint.launch.job_log import JobLog
 from flowpoint.launch.jobfile import build_job, load_source
-from flowpoint.launch.worker_main import worker_arguments
+from flowpoint.launch.worker_arguments import worker_arguments
 from flowpoint.model.settings import Settings
 from flowpoint.plan.compile import CompiledJob, compile_graph
+from flowpoint.plan.graph import StreamGraph
 from flowpoint.protocol.job_table import JobState
+from flowpoint.snapshot.commit_log import CommitLog
+from flowpoint.snapshot.names import MANIFEST
+from flowpoint.snapshot.storage import FolderStorage
 
 if TYPE_CHECKING:
     from flowpoint.launch.running import RunningJob
@@ -53,6 +59,7 @@ class _Assembled:
     """A job file, understood: nothing has been started yet."""
 
     options: RunOptions
+    graph: StreamGraph
     compiled: CompiledJob
     settings: Settings
     source: Data
@@ -60,6 +67,15 @@ class _Assembled:
     @property
     def name(self) -> str:
         return self.compiled.plan.job
+
+    def at(self, parallelism: int) -> _Assembled:
+        """The same job with another parallelism. The number of workers follows, unless the person chose another one."""
+        before = self.settings
+        workers = parallelism if before.workers == before.parallelism else before.workers
+        settings = replace(before, parallelism=parallelism, workers=workers)
+        compiled = compile_graph(self.graph, parallelism, settings.max_parallelism, name=self.options.name)
+        source = self.source | {"parallelism": parallelism}
+        return replace(self, compiled=compiled, settings=settings, source=source)
 
 
 def run_job_file(options: RunOptions, view: RunView) -> int:
@@ -69,6 +85,8 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
         UsageError, ConfigError, PlanError: the job cannot be started as asked; nothing was started.
     """
     assembled = _assemble(options)
+    if options.source is not None:
+        _require_snapshot(options.source)
     home = Home.from_environment()
     _check_storage(assembled.settings.checkpoint.storage)
     host = SystemHost("coordinator", str(home.job(assembled.name).path))
@@ -83,6 +101,16 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
     return outcome.exit_code
 
 
+def _require_snapshot(path: str) -> None:
+    """Say that there is no such snapshot before anything is started."""
+    folder = Path(path).absolute()
+    if not (folder / MANIFEST).is_file() and folder.name != MANIFEST:
+        raise NotFoundError(
+            f"there is no snapshot at {folder}: it has no {MANIFEST}; give the folder of a savepoint "
+            "(savepoint-<job>-<id>) or of a retained checkpoint (`flowpoint checkpoints` shows their paths)"
+        )
+
+
 def _assemble(options: RunOptions) -> _Assembled:
     source = load_source(options.job_file)
     job = build_job(source, dict(options.params))
@@ -92,7 +120,8 @@ def _assemble(options: RunOptions) -> _Assembled:
     if options.workers is not None:
         overrides.append(f"workers={options.workers}")
     settings = load_settings(options.config_file, job.config, os.environ, overrides)
-    compiled = compile_graph(job.graph(), settings.parallelism, settings.max_parallelism, name=options.name)
+    graph = job.graph()
+    compiled = compile_graph(graph, settings.parallelism, settings.max_parallelism, name=options.name)
     shipped: Data = {
         **source.to_data(),
         "params": dict(options.params),
@@ -100,7 +129,7 @@ def _assemble(options: RunOptions) -> _Assembled:
         "skip_lost_input": options.skip_lost_input,
         "allow_non_restored": options.allow_non_restored,
     }
-    return _Assembled(options, compiled, settings, shipped)
+    return _Assembled(options, graph, compiled, settings, shipped)
 
 
 def _check_storage(storage: str) -> None:
@@ -133,7 +162,10 @@ class _Run:
 
     async def run(self) -> Outcome:
         """Run to the end."""
-        job = self._job()
+        rescaled = await self._rescaled()
+        if rescaled:
+            self._assembled = self._assembled.at(rescaled)
+        job = self._job(self._assembled)
         await self._kill_stale()
         self._record(job)
         coordinator = Coordinator(self._host, job, self._emit, self._on_workers)
@@ -148,16 +180,38 @@ class _Run:
         await self._host.close()
         return outcome
 
-    def _job(self) -> JobToRun:
-        options, settings, name = self._assembled.options, self._assembled.settings, self._assembled.name
-        storage = settings.checkpoint.storage.removeprefix("file://")
-        root = f"{os.path.abspath(storage)}/{name}" if storage else str(self._home.checkpoints(name))
+    def _storage_root(self) -> str:
+        storage = self._assembled.settings.checkpoint.storage.removeprefix("file://")
+        name = self._assembled.name
+        return f"{os.path.abspath(storage)}/{name}" if storage else str(self._home.checkpoints(name))
+
+    async def _rescaled(self) -> int:
+        """The parallelism that the job has by a rescale in an earlier run, unless the person says another one now."""
+        if self._assembled.options.names_parallelism():
+            return 0
+        storage = FolderStorage(self._host.disk, self._host.new_id, self._storage_root())
+        return rescaled_to(await CommitLog(storage, "", self._host).entries())
+
+    def _replan(self, parallelism: int) -> JobToRun:
+        """The job with another parallelism."""
+        limit = self._assembled.settings.max_parallelism
+        if parallelism > limit:
+            raise UsageError(
+                f"cannot rescale to {parallelism}: max_parallelism is {limit}, for as long as the job keeps its state; "
+                f"choose at most {limit}"
+            )
+        return replace(self._job(self._assembled.at(parallelism)), rescaled=parallelism)
+
+    def _job(self, assembled: _Assembled) -> JobToRun:
+        options, settings, name = assembled.options, assembled.settings, assembled.name
         return JobToRun(
-            plan=self._assembled.compiled.plan,
-            operators=self._assembled.compiled.operators,
+            plan=assembled.compiled.plan,
+            operators=assembled.compiled.operators,
             settings=settings,
-            source=self._assembled.source,
-            storage=root,
+            source=assembled.source,
+            storage=self._storage_root(),
+            savepoints=str(self._home.savepoints),
+            replan=self._replan,
             work_dir=str(self._home.work(name)),
             arguments=worker_arguments(str(self._claim.folder.path), settings.heartbeat.interval),
             log_path=str(self._claim.folder.log),
@@ -167,6 +221,8 @@ class _Run:
                 allow_non_restored=options.allow_non_restored,
                 accept_duplicates=options.accept_duplicates,
                 skip_lost_input=options.skip_lost_input,
+                source=os.path.abspath(options.source) if options.source else "",
+                claim=options.claim,
             ),
         )
 
@@ -240,6 +296,8 @@ class _Run:
         try:
             await self._refresh(running)
         finally:
+            # The last picture is the one that stays.
+            self._view.refresh(running.status(), running.workers())
             await server.close()
 
     async def _refresh(self, running: RunningJob) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import psutil
 
 from flowpoint.coordinator.coordinator import Coordinator
-from flowpoint.coordinator.job import JobToRun
+from flowpoint.coordinator.job import JobToRun, widest
+from flowpoint.errors import CheckpointFailed
 from flowpoint.host.base import Host
 from flowpoint.launch.control import Data
 from flowpoint.launch.history import describe_retained
@@ -43,7 +44,7 @@ class RunningJob:
             "state": coordinator.state.value.upper(),
             "attempt": coordinator.attempt,
             "restarts": coordinator.restarts,
-            "parallelism": max(task.parallelism for task in self._job.plan.tasks),
+            "parallelism": widest(coordinator.plan),
             "records_in": statistics.records_in,
             "records_out": statistics.records_out,
             "rate": round(statistics.rate(), 1),
@@ -88,7 +89,7 @@ class RunningJob:
         known = [record.to_data() for record in self._coordinator.checkpoints.history]
         by_id = {(data["id"], data["attempt"]): data for data in retained}
         for data in known:
-            path = f"{self._job.storage}/{data['path']}"
+            path = data["path"] if data["kind"] == "savepoint" else f"{self._job.storage}/{data['path']}"
             if data["state"] != "completed" or (data["id"], data["attempt"]) in by_id:
                 by_id[data["id"], data["attempt"]] = data | {"path": path}
         return [by_id[key] for key in sorted(by_id)]
@@ -98,10 +99,27 @@ class RunningJob:
         record = await self._coordinator.request_checkpoint()
         return record.to_data() | {"path": f"{self._job.storage}/{record.path}"}
 
-    async def stop(self) -> Data:
+    async def savepoint(self, to: str = "") -> Data:
         """See `JobControl`."""
-        record = await self._coordinator.request_stop(0)
-        return record.to_data() | {"path": f"{self._job.storage}/{record.path}"}
+        record = await self._coordinator.request_savepoint(to)
+        return record.to_data()
+
+    async def stop(self, to: str = "") -> Data:
+        """See `JobControl`."""
+        record = await self._coordinator.request_stop(0, to)
+        if not to:
+            return record.to_data() | {"path": f"{self._job.storage}/{record.path}"}
+        if record.savepoint_bytes is None or not record.savepoint.startswith(f"{to.rstrip('/')}/"):
+            raise CheckpointFailed(
+                "the job has ended without this savepoint: it was stopped by somebody else, or had read all its input; "
+                "its retained checkpoints can be continued from"
+            )
+        return record.to_data() | {"kind": "savepoint", "path": record.savepoint, "bytes": record.savepoint_bytes}
+
+    async def rescale(self, parallelism: int) -> Data:
+        """See `JobControl`."""
+        await self._coordinator.request_rescale(parallelism)
+        return self.status()
 
     async def cancel(self) -> Data:
         """See `JobControl`."""

@@ -1,7 +1,7 @@
 """The main of a worker process: `python -m flowpoint.launch.worker_main <json>`.
 
-The argument is one JSON object (see `worker_arguments`). The job's code arrives with each `Deploy`, as the very bytes
-that the coordinator read (rule 20), is executed here, compiled, and must give the same plan fingerprint.
+The argument is one JSON object (see `launch.worker_arguments`). The job's code arrives with each `Deploy`, as the
+very bytes that the coordinator read (rule 20), is executed here, compiled, and must give the same plan fingerprint.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -22,23 +22,6 @@ from flowpoint.runtime.contracts import OperatorDef
 from flowpoint.runtime.worker import Load, worker_main
 
 BuildGraph = Callable[[Mapping[str, Any]], StreamGraph]
-
-
-def worker_arguments(run_dir: str, heartbeat_interval: float) -> Callable[[int, str, str], Sequence[str]]:
-    """The command line of a worker, for `coordinator.workers.Workers`."""
-
-    def arguments(index: int, incarnation: str, address: str) -> Sequence[str]:
-        data = {
-            "index": index,
-            "incarnation": incarnation,
-            "address": address,
-            "heartbeat_interval": heartbeat_interval,
-            "run_dir": run_dir,
-            "parent": os.getpid(),
-        }
-        return [json.dumps(data)]
-
-    return arguments
 
 
 def load_with(build_graph: BuildGraph) -> Load:

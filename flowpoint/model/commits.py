@@ -14,7 +14,7 @@ from typing import Any
 class CommitEntry:
     """What happened as number `number`. Every entry repeats the attempt and the newest checkpoint.
 
-    kind: "attempt", "checkpoint", "savepoint", "finished" or "stopped".
+    kind: "attempt", "checkpoint", "savepoint", "finished", "stopped" or "abandoned".
     checkpoint, directory: the newest checkpoint once this has happened (0 and "": there is none), e.g. 17, "chk-17-a7".
     parent: the checkpoint that one was taken after (0: none).
     nonce: tells this append from any other one for the same number.

@@ -38,21 +38,24 @@ class Barrier:
     """Separates the records of checkpoint `checkpoint` from those after it.
 
     `kind` is "checkpoint" or "savepoint"; `final` is the last checkpoint of a bounded job; `halt` asks sources to emit
-    nothing after it (stop); `drain` (only with `halt`) says that time ended before it: the greatest watermark came
-    first, and what waits for time fires before its snapshot. `triggered` is when the coordinator asked for it, epoch ms.
+    nothing after it (stop, rescale); `drain` (only with `halt`) says that time ended before it: the greatest watermark
+    came first, and what waits for time fires before its snapshot. `savepoint` is the folder of the savepoint to write at
+    this barrier, "" for none: a checkpoint with one (stop --to) is both. `triggered` is when the coordinator asked for
+    it, epoch ms.
     """
 
     checkpoint: int
     kind: str = "checkpoint"
     halt: bool = False
     final: bool = False
+    savepoint: str = ""
     drain: bool = False
     triggered: int = 0
 
     @property
     def may_overtake(self) -> bool:
         """Whether it may become unaligned. Savepoints and last checkpoints never do: they hold no channel state."""
-        return self.kind == "checkpoint" and not self.halt and not self.final
+        return self.kind == "checkpoint" and not (self.halt or self.final or self.savepoint)
 
 
 @dataclass(frozen=True, slots=True)

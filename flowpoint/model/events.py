@@ -22,6 +22,7 @@ class EventKind(StrEnum):
     CHECKPOINT_FAILED = "checkpoint_failed"
     WORKER_LOST = "worker_lost"
     RESTARTING = "restarting"
+    RESCALING = "rescaling"
     STOPPING = "stopping"
     CANCELLING = "cancelling"
     WARNING = "warning"

@@ -2,7 +2,7 @@
 
 Readable with `cat` (JSON, `snapshot.manifests` writes it). Source positions and sink committables are small and stand
 inline as JSON; keyed state stands in files. `StateFile.path` is relative to the job's storage folder for checkpoints,
-and to the savepoint's own folder for savepoints.
+and to the savepoint's own folder for savepoints; a savepoint names nothing outside of its folder.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class SubtaskState:
     states: state name -> schema data, of keyed state.
     splits: for sources, a list of {"id", "data", "position", "ended"}.
     committables: for sinks, a list of {"checkpoint": int, "data": JSON}, oldest first, not yet confirmed.
+    exports: for sinks in a savepoint, the files that hold uncommitted output (`SinkWithExport`).
     broadcast: broadcast state, files as above. Equal in all subtasks: a restored subtask takes over one of them whole.
     watermark: where event time stood (None: there is none yet).
     channels: records that were under way to this subtask, oldest first (unaligned checkpoints only); stands with the
@@ -61,13 +62,14 @@ class SubtaskState:
     states: dict[str, Any] = field(default_factory=dict)
     splits: tuple[dict[str, Any], ...] = ()
     committables: tuple[dict[str, Any], ...] = ()
+    exports: tuple[StateFile, ...] = ()
     broadcast: tuple[StateFile, ...] = ()
     watermark: int | None = None
     channels: tuple[StateFile, ...] = ()
 
     def every_file(self) -> tuple[StateFile, ...]:
         """All files that it needs."""
-        return self.files + self.broadcast + self.channels
+        return self.files + self.exports + self.broadcast + self.channels
 
     def to_data(self) -> dict[str, Any]:
         """As JSON-able data, without what is empty. The dicts in it are shared, not copied: they are never changed."""
@@ -77,6 +79,7 @@ class SubtaskState:
             "states": self.states,
             "splits": list(self.splits),
             "committables": list(self.committables),
+            "exports": [file.to_data() for file in self.exports],
             "broadcast": [file.to_data() for file in self.broadcast],
             "channels": [file.to_data() for file in self.channels],
         }
@@ -87,18 +90,19 @@ class SubtaskState:
     def from_data(cls, data: dict[str, Any]) -> SubtaskState:
         """The reverse of `to_data`."""
         return cls(
-            files=_files_from_data(data.get("files", ())),
+            files=_files(data.get("files", ())),
             groups=tuple(data.get("groups", NO_GROUPS)),
             states=dict(data.get("states", {})),
             splits=tuple(data.get("splits", ())),
             committables=tuple(data.get("committables", ())),
-            broadcast=_files_from_data(data.get("broadcast", ())),
+            exports=_files(data.get("exports", ())),
+            broadcast=_files(data.get("broadcast", ())),
             watermark=data.get("watermark"),
-            channels=_files_from_data(data.get("channels", ())),
+            channels=_files(data.get("channels", ())),
         )
 
 
-def _files_from_data(data: Iterable[dict[str, Any]]) -> tuple[StateFile, ...]:
+def _files(data: Iterable[dict[str, Any]]) -> tuple[StateFile, ...]:
     return tuple(StateFile(**{**file, "groups": tuple(file["groups"])}) for file in data)
 
 
@@ -114,6 +118,7 @@ class OperatorState:
 class Manifest:
     """A whole snapshot. `parent` is the checkpoint id it was taken after (0: none). `created` is epoch ms.
 
+    handed_on: the job was stopped with this savepoint: whoever starts from it goes on with the lineage's output.
     origin: for one that was made from another snapshot by editing it: what that was ("path", "kind", "id", "attempt",
     "checksum" of its manifest) and what was changed ("changes"). Empty for all others.
     """
@@ -128,6 +133,7 @@ class Manifest:
     plan: dict[str, Any]
     operators: dict[str, OperatorState]
     finished: bool = False
+    handed_on: bool = False
     origin: dict[str, Any] = field(default_factory=dict)
     format: int = MANIFEST_FORMAT
 

@@ -42,13 +42,17 @@ class Deployed:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """A subtask's part of a checkpoint is durable. `operators` maps uid -> `model.manifest.SubtaskState` data."""
+    """A subtask's part of a checkpoint is durable. `operators` maps uid -> `model.manifest.SubtaskState` data.
+
+    `savepoint` is the same for the savepoint that was written at the barrier, if any.
+    """
 
     attempt: int
     checkpoint: int
     subtask: list[int]
     operators: dict[str, Any]
     stats: dict[str, Any] = field(default_factory=dict)
+    savepoint: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,7 @@ class Deploy:
     """Build these subtasks. `assignment` maps str(worker) -> list of [task, index]; `peers` str(worker) -> data address.
 
     `restore` maps uid -> list (per new subtask index) of the `SubtaskState` data it takes over; `None` starts empty.
+    `full`: the first snapshot must not build on the restored files, which are those of somebody else's snapshot.
     """
 
     attempt: int
@@ -144,6 +149,7 @@ class Deploy:
     restored_checkpoint: int
     storage: str
     work_dir: str
+    full: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,17 +161,14 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """Sources of this worker: emit the barrier of this checkpoint now, after the greatest watermark if `drain`.
-
-    triggered: when the checkpoint began, epoch ms.
-    """
+    """Sources of this worker: emit the barrier of this checkpoint now. The fields are those of the barrier."""
 
     attempt: int
     checkpoint: int
     kind: str
     halt: bool
     final: bool
-    directory: str
+    savepoint: str = ""
     drain: bool = False
     triggered: int = 0
 

@@ -46,6 +46,7 @@ class CheckpointFailure(StrEnum):
     ABORTED_BY_FAILOVER = "aborted_by_failover"
     ABORTED_BY_STOP = "aborted_by_stop"
     ABORTED_BY_END = "aborted_by_end"
+    ABORTED_BY_RESCALE = "aborted_by_rescale"
     SUBSUMED = "subsumed"
     RESTORING = "restoring"
 
@@ -68,6 +69,7 @@ _TEXTS: Mapping[CheckpointFailure, str] = {
     CheckpointFailure.ABORTED_BY_FAILOVER: "the attempt failed meanwhile",
     CheckpointFailure.ABORTED_BY_STOP: "the job was stopped or cancelled meanwhile",
     CheckpointFailure.ABORTED_BY_END: "the job ended meanwhile",
+    CheckpointFailure.ABORTED_BY_RESCALE: "the job was rescaled meanwhile",
     CheckpointFailure.SUBSUMED: "a newer checkpoint completed first",
     CheckpointFailure.RESTORING: "the records that were under way in the restored checkpoint are still being taken in",
 }

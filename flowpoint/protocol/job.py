@@ -3,8 +3,12 @@
     CREATED -> STARTING -> DEPLOYING -> RUNNING -> FINISHING -> COMMITTING -> RECORDING -> FINISHED
                               ^            |                        ^            |
                               |            +------> STOPPING -------+            +-------> STOPPED
-                              |
-                              +-- RESTARTING <- a failure in any state from STARTING to COMMITTING
+                              |            |
+                              |            +------> RESCALING --+
+                              |                                 |
+                              +-- RESTARTING <------------------+
+                                      ^
+                                      +-- a failure in any state from STARTING to COMMITTING
 
     from any state: -> CANCELLED, -> FAILED
 
@@ -15,6 +19,9 @@
 - The end is reached in three steps, each waiting for the one before: the last checkpoint is in the commit log; every
   sink has confirmed; the entry "finished" or "stopped" is in the log. A failure before the last step restarts the job,
   which then restores the last checkpoint, commits it first, and comes here again.
+- A rescale does not outlive a failure before its checkpoint: the job restarts as it was, and whoever asked is told.
+  Once the checkpoint is in the log, the job has the new parallelism, whatever fails after that. Its sinks need not
+  have committed by then: the next attempt begins with what the checkpoint holds.
 - RESTARTING waits for two things in any order: the delay, and ready workers. Lost workers are replaced when the delay
   is over (at once, for the first restart), so that a worker which dies at birth does not spin.
 - Failure reports that name no lost worker are of the old attempt while RESTARTING, and change nothing.
@@ -62,9 +69,11 @@ class JobLife:
     def __init__(self) -> None:
         self._state = JobState.CREATED
         self._restarts = 0
+        self._turn = 0  # tells the delays of one restart or rescale from those of others
         self._is_due = True  # the delay before the next attempt is over
         self._is_ready = False  # the workers for the next attempt are there
         self._stop: ev.StopRequested | None = None
+        self._rescale: ev.RescaleRequested | None = None
         self._has_ended = False  # all subtasks of the live attempt have ended
         self._goal = JobState.FINISHED  # what COMMITTING and RECORDING lead to
         self._last_checkpoint = 0
@@ -78,8 +87,13 @@ class JobLife:
 
     @property
     def restarts(self) -> int:
-        """How often it has been restarted (or is about to be)."""
+        """How often it has been restarted after a failure (or is about to be)."""
         return self._restarts
+
+    @property
+    def turn(self) -> int:
+        """How often an attempt was replaced by the next one; in `ScheduleRestart` and `RestartDue`."""
+        return self._turn
 
     @property
     def is_live(self) -> bool:
@@ -143,6 +157,12 @@ class JobLife:
                 return self._state, [ev.KillWorkers(event.lost), *again]
             case ev.StopRequested():
                 return self._on_stop(event)
+            case ev.RescaleRequested():
+                return self._on_rescale(event)
+            case ev.RescaleCheckpointDone():
+                return self._on_rescale_point()
+            case ev.RescaleCheckpointFailed():
+                return self._on_rescale_failed(event)
             case ev.CancelRequested():
                 return self._end(JobState.CANCELLED, event.exit_code, "cancelled")
             case ev.StopCheckpointDone():
@@ -171,7 +191,7 @@ class JobLife:
         return JobState.DEPLOYING, [ev.DeployAttempt()]
 
     def _on_restart_due(self, event: ev.RestartDue) -> _Step:
-        if event.restart != self._restarts:
+        if event.restart != self._turn:
             # A further failure has scheduled anew while this one was on its way.
             return self._state, []
         self._is_due = True
@@ -181,13 +201,45 @@ class JobLife:
 
     def _on_deployed(self) -> _Step:
         actions: list[JobAction] = [ev.StartRecords(), ev.StartCheckpoints()]
+        if self._rescale is not None:
+            self._rescale = None
+            actions.append(ev.ReportRescaled())
         if self._stop is None:
             return JobState.RUNNING, actions
         state, more = self._begin_stop()
         return state, actions + more
 
     def _begin_stop(self) -> _Step:
-        return JobState.STOPPING, [ev.SuspendCheckpoints(), ev.TriggerStopCheckpoint()]
+        assert self._stop is not None, f"nobody asked for a stop; {self._history}"
+        return JobState.STOPPING, [ev.SuspendCheckpoints(), ev.TriggerStopCheckpoint(self._stop.savepoint)]
+
+    def _on_rescale(self, event: ev.RescaleRequested) -> _Step:
+        if self._state is not JobState.RUNNING:
+            return self._state, [ev.ReportRescaleFailed(f"the job is {self._state}; try again when it is running")]
+        self._rescale = event
+        return JobState.RESCALING, [ev.SuspendCheckpoints(), ev.TriggerRescaleCheckpoint()]
+
+    def _on_rescale_point(self) -> _Step:
+        # From here on the job has the new parallelism, in this coordinator.
+        assert self._rescale is not None, f"nobody asked for a rescale; {self._history}"
+        self._turn += 1
+        self._is_due = self._is_ready = False
+        return JobState.RESTARTING, [
+            ev.AbortCheckpoints(CheckpointFailure.ABORTED_BY_RESCALE),
+            ev.ReleaseAttempt(),
+            ev.ChangeParallelism(self._rescale.parallelism),
+            ev.ScheduleRestart(0.0, self._turn),
+        ]
+
+    def _on_rescale_failed(self, event: ev.RescaleCheckpointFailed) -> _Step:
+        self._rescale = None
+        actions: list[JobAction] = [ev.ReportRescaleFailed(event.reason), ev.ResumeSources()]
+        if self._has_ended:
+            return JobState.FINISHING, [*actions, ev.TriggerFinalCheckpoint()]
+        if self._stop is not None:
+            state, more = self._begin_stop()
+            return state, [*actions, *more]
+        return JobState.RUNNING, [*actions, ev.ResumeCheckpoints()]
 
     def _on_stop(self, event: ev.StopRequested) -> _Step:
         self._stop = self._stop or event
@@ -208,7 +260,8 @@ class JobLife:
         self._has_ended = True
         if self._state is JobState.RUNNING:
             return JobState.FINISHING, [ev.SuspendCheckpoints(), ev.TriggerFinalCheckpoint()]
-        assert self._state is JobState.STOPPING or self._goal is JobState.STOPPED, f"ended twice; {self._history}"
+        halting = self._state in (JobState.STOPPING, JobState.RESCALING)
+        assert halting or self._goal is JobState.STOPPED, f"ended twice; {self._history}"
         return self._state, []
 
     def _commit(self, goal: JobState, checkpoint: int) -> _Step:
@@ -244,14 +297,18 @@ class JobLife:
         has_attempt = self._state in LIVE or self._state is JobState.RECORDING
         if has_attempt:
             actions.append(ev.AbortCheckpoints(CheckpointFailure.ABORTED_BY_FAILOVER))
+        if self._state is JobState.RESCALING:
+            self._rescale = None
+            actions.append(ev.ReportRescaleFailed(reason))
         if lost:
             actions.append(ev.KillWorkers(lost))
         if has_attempt:
             actions.append(ev.ReleaseAttempt())
         self._restarts += 1
+        self._turn += 1
         self._is_due = self._is_ready = False
         self._lost_late = ()
-        return JobState.RESTARTING, [*actions, ev.ScheduleRestart(verdict.delay, self._restarts)]
+        return JobState.RESTARTING, [*actions, ev.ScheduleRestart(verdict.delay, self._turn)]
 
     def _end(self, state: JobState, exit_code: int, reason: str) -> _Step:
         is_cancelled = state is JobState.CANCELLED

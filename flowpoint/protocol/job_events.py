@@ -70,9 +70,20 @@ class RestartDue:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Stop gracefully: take a last checkpoint, commit, exit with this code."""
+    """Stop gracefully: take a last checkpoint, commit, exit with this code.
+
+    `savepoint`: where to write a savepoint from the same barrier, which hands the output on ("": none).
+    """
 
     exit_code: int = 0
+    savepoint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleRequested:
+    """Go on with another parallelism, which is known to be possible."""
+
+    parallelism: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +103,20 @@ class StopCheckpointDone:
 @dataclass(frozen=True, slots=True)
 class StopCheckpointFailed:
     """The checkpoint of the stop failed, and the failure is tolerated (else it is a `FailureSeen`)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleCheckpointDone:
+    """The checkpoint from which the job goes on with another parallelism is in the commit log."""
+
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleCheckpointFailed:
+    """That checkpoint failed, and the failure is tolerated (else it is a `FailureSeen`)."""
 
     reason: str
 
@@ -147,9 +172,12 @@ JobEvent = (
     | FurtherLoss
     | RestartDue
     | StopRequested
+    | RescaleRequested
     | CancelRequested
     | StopCheckpointDone
     | StopCheckpointFailed
+    | RescaleCheckpointDone
+    | RescaleCheckpointFailed
     | FinalCheckpointDone
     | FinalCheckpointFailed
     | AllCommitted
@@ -228,8 +256,35 @@ class AbortCheckpoints:
 class TriggerStopCheckpoint:
     """Trigger a checkpoint after whose barrier the sources halt, once nothing else is pending.
 
+    With `savepoint`, a savepoint is written there at the same barrier; it is published when all is committed.
     Comes back as StopCheckpointDone, StopCheckpointFailed or FailureSeen.
     """
+
+    savepoint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerRescaleCheckpoint:
+    """The same for a rescale. Comes back as RescaleCheckpointDone, RescaleCheckpointFailed or FailureSeen."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeParallelism:
+    """From the next attempt on the job has this parallelism. Workers beyond their new number are ended and reaped."""
+
+    parallelism: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRescaled:
+    """Tell whoever asked for the rescale that records flow again, with the new parallelism."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRescaleFailed:
+    """Tell whoever asked for the rescale that the job goes on as before, and why."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +309,10 @@ class ReportStopFailed:
 
 @dataclass(frozen=True, slots=True)
 class AppendEntry:
-    """Append an entry of this `CommitKind` ("finished" or "stopped"). Comes back as EntryAppended or EntryFailed."""
+    """Append an entry of this `CommitKind` ("finished" or "stopped"), after publishing the savepoint of the stop.
+
+    Comes back as EntryAppended or EntryFailed.
+    """
 
     kind: str
 
@@ -285,6 +343,10 @@ JobAction = (
     | ResumeCheckpoints
     | AbortCheckpoints
     | TriggerStopCheckpoint
+    | TriggerRescaleCheckpoint
+    | ChangeParallelism
+    | ReportRescaled
+    | ReportRescaleFailed
     | TriggerFinalCheckpoint
     | ResumeSources
     | ReportStopFailed

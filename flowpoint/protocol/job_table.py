@@ -27,6 +27,9 @@ from flowpoint.protocol.job_events import (
     FoundFinished,
     FurtherLoss,
     JobEvent,
+    RescaleCheckpointDone,
+    RescaleCheckpointFailed,
+    RescaleRequested,
     RestartDue,
     StopCheckpointDone,
     StopCheckpointFailed,
@@ -43,6 +46,7 @@ class JobState(StrEnum):
     DEPLOYING = "deploying"
     RUNNING = "running"
     RESTARTING = "restarting"
+    RESCALING = "rescaling"
     STOPPING = "stopping"
     FINISHING = "finishing"
     COMMITTING = "committing"
@@ -59,7 +63,13 @@ MEANINGS: Mapping[JobState, str] = MappingProxyType(
         JobState.STARTING: "the first workers are being started",
         JobState.DEPLOYING: "an attempt begins: restore point, sinks, subtasks",
         JobState.RUNNING: "records flow",
-        JobState.RESTARTING: "an attempt has failed; the delay, the survivors' release and the new workers are awaited",
+        JobState.RESTARTING: (
+            "an attempt has failed, or is replaced by one of another parallelism; the delay, the workers' release and "
+            "the new workers are awaited"
+        ),
+        JobState.RESCALING: (
+            "another parallelism is wanted: records flow until the barrier of a checkpoint, then the sources halt"
+        ),
         JobState.STOPPING: "records flow until the barrier of the last checkpoint, after which the sources halt",
         JobState.FINISHING: "all input has been read; the last checkpoint is being taken",
         JobState.COMMITTING: "the last checkpoint is in the commit log; the sinks commit it",
@@ -71,7 +81,16 @@ MEANINGS: Mapping[JobState, str] = MappingProxyType(
     }
 )
 OVER = frozenset({JobState.FINISHED, JobState.STOPPED, JobState.CANCELLED, JobState.FAILED})
-LIVE = frozenset({JobState.DEPLOYING, JobState.RUNNING, JobState.STOPPING, JobState.FINISHING, JobState.COMMITTING})
+LIVE = frozenset(
+    {
+        JobState.DEPLOYING,
+        JobState.RUNNING,
+        JobState.RESCALING,
+        JobState.STOPPING,
+        JobState.FINISHING,
+        JobState.COMMITTING,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +114,23 @@ def _table() -> dict[tuple[JobState, type[JobEvent]], Move]:
         (s.DEPLOYING, StopRequested, (s.DEPLOYING,), "remembered until the job runs"),
         (s.RUNNING, AllEnded, (s.FINISHING,), "trigger the final checkpoint"),
         (s.RUNNING, StopRequested, (s.STOPPING,), "trigger the checkpoint of the stop"),
+        (s.RUNNING, RescaleRequested, (s.RESCALING,), "trigger the checkpoint of the rescale"),
         (s.RUNNING, AllCommitted, (s.RUNNING,), "of an ordinary checkpoint: nothing to do"),
+        (
+            s.RESCALING,
+            RescaleCheckpointDone,
+            (s.RESTARTING,),
+            "release the attempt, change the parallelism, deploy again at once",
+        ),
+        (
+            s.RESCALING,
+            RescaleCheckpointFailed,
+            (s.RUNNING, s.STOPPING, s.FINISHING),
+            "the sources go on as before, whoever asked is told; begin a wanted stop; if all input has ended, finish",
+        ),
+        (s.RESCALING, AllEnded, (s.RESCALING,), "remembered in case the rescale fails"),
+        (s.RESCALING, AllCommitted, (s.RESCALING,), "of an older checkpoint: nothing to do"),
+        (s.RESCALING, StopRequested, (s.RESCALING,), "remembered until the job runs"),
         (s.RESTARTING, WorkersReady, (s.RESTARTING, s.DEPLOYING), "deploy, if the delay is over"),
         (
             s.RESTARTING,
@@ -155,6 +190,8 @@ def _table() -> dict[tuple[JobState, type[JobEvent]], Move]:
             late = [event for event in JobEvent.__args__ if event is not Begin]
             rows += [(state, event, (state,), "late: nothing to do") for event in late]
         else:
+            if state not in (s.RUNNING, s.RESCALING):
+                rows.append((state, RescaleRequested, (state,), "not now: whoever asked is told"))
             rows.append((state, CancelRequested, (s.CANCELLED,), "abort, end the workers, exit"))
             rows.append((state, FencedOff, (s.FAILED,), "another coordinator has taken over: end the workers, exit"))
     return {(state, event): Move(targets, text) for state, event, targets, text in rows}

@@ -14,7 +14,8 @@ laptop, Ctrl-Z, a slow disk) it could not have heard anybody, so its own lag is 
 
 Invariants:
 - A slot is ABSENT only when its process is reaped: nobody is spawned beside a zombie (rule 8).
-- `is_ready` and `is_deployed` speak of every slot: a job never runs on fewer workers than it has.
+- `is_ready` and `is_deployed` speak of every slot: a job never runs on fewer workers than it has. After a rescale to
+  fewer, `is_ready` also waits until the superfluous ones are reaped: nothing of an older attempt is left beside them.
 
 Not here: killing, spawning and links; who runs what.
 """
@@ -99,13 +100,15 @@ class Membership:
     def __init__(self, workers: int, timeout: float, join_timeout: float = JOIN_TIMEOUT) -> None:
         assert workers >= 1, f"{workers=}"
         self._slots = [_Slot() for _ in range(workers)]
+        self._size = workers
         self._timeout = timeout
         self._join_timeout = max(join_timeout, timeout)
 
     @property
     def is_ready(self) -> bool:
         """Whether every slot has a joined worker with nothing deployed: the next attempt may be deployed."""
-        return all(slot.state is WorkerState.JOINED for slot in self._slots)
+        kept, superfluous = self._slots[: self._size], self._slots[self._size :]
+        return all(slot.state is WorkerState.JOINED for slot in kept) and not superfluous
 
     @property
     def is_deployed(self) -> bool:
@@ -113,8 +116,31 @@ class Membership:
         return all(slot.state is WorkerState.DEPLOYED for slot in self._slots)
 
     def state(self, worker: int) -> WorkerState:
-        """The stage of a slot's process."""
-        return self._slots[worker].state
+        """The stage of a slot's process; ABSENT for a slot that is gone."""
+        return self._slots[worker].state if worker < len(self._slots) else WorkerState.ABSENT
+
+    def is_superfluous(self, worker: int) -> bool:
+        """Whether the job has got on without this slot since a rescale."""
+        return worker >= self._size
+
+    def resize(self, workers: int) -> list[int]:
+        """The job has this many workers from now on. Returns the superfluous ones that live: end and reap them.
+
+        They count as lost at once. Call it only while nothing is being deployed.
+        """
+        assert workers >= 1, f"{workers=}"
+        self._size = workers
+        self._slots += [_Slot() for _ in range(workers - len(self._slots))]
+        gone = (WorkerState.ABSENT, WorkerState.LOST)
+        ended = [worker for worker in range(workers, len(self._slots)) if self._slots[worker].state not in gone]
+        for worker in ended:
+            self.lost(worker, self._slots[worker].pid)
+        self._drop_superfluous()
+        return ended
+
+    def _drop_superfluous(self) -> None:
+        while len(self._slots) > self._size and self._slots[-1].state is WorkerState.ABSENT:
+            self._slots.pop()
 
     def pid(self, worker: int) -> int:
         """Of the process in a slot; 0 when it is ABSENT."""
@@ -176,8 +202,8 @@ class Membership:
 
         False: it was known, or is about an older process of the slot, which was reaped before.
         """
-        slot = self._slots[worker]
-        if slot.pid != pid:
+        slot = self._slots[worker] if worker < len(self._slots) else None
+        if slot is None or slot.pid != pid:
             return False
         is_news = slot.state is not WorkerState.LOST
         self._move(worker, WorkerEvent.LOST)
@@ -188,6 +214,7 @@ class Membership:
         """Its process is gone for certain."""
         self._move(worker, WorkerEvent.REAPED)
         self._slots[worker].pid = 0
+        self._drop_superfluous()
 
     def tick(self, now: float, lag: float) -> list[int]:
         """Call regularly. `lag`: how much later than planned this call comes. Returns the expired workers."""

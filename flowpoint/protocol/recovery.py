@@ -4,6 +4,7 @@ Nothing is stored about "the newest good checkpoint": it is derived each time. `
 to be examined next, the caller examines it (manifest, sizes, checksums) and asks again, until it gets a decision:
 
     newest commit of the lineage is "finished"     AlreadyFinished
+    newest commit says that output is handed on    Refuse: whoever starts from the savepoint goes on
     no checkpoint in the lineage                   StartEmpty
     the newest checkpoint is good                  Restore
     it is damaged                                  its ancestors in turn, but only where that loses or doubles nothing:
@@ -40,6 +41,7 @@ class CommitKind(StrEnum):
     SAVEPOINT = "savepoint"  # a savepoint is complete; sinks do not commit, failover never uses it
     STOPPED = "stopped"  # a graceful stop came about
     FINISHED = "finished"  # the job has read all its input and committed all its output
+    ABANDONED = "abandoned"  # the lineage was refused before it had begun; the one before it goes on being the job's
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +102,13 @@ def choose(
         >>> choose([], {}, can_take_back=False)
         StartEmpty(lineage='')
     """
-    log = sorted(commits, key=lambda entry: entry.number)
+    log = standing(commits)
     if not log:
         return StartEmpty("")
     lineage = log[-1].lineage
     own = [entry for entry in log if entry.lineage == lineage]
+    if log[-1].kind == CommitKind.STOPPED and log[-1].extra.get("savepoint"):
+        return _refuse_handed_on(log[-1])
     finished = next((entry for entry in own if entry.kind == CommitKind.FINISHED), None)
     if finished:
         return AlreadyFinished(finished)
@@ -121,13 +125,20 @@ def choose(
     return _refuse_all(chain, health)
 
 
+def standing(commits: Sequence[CommitEntry]) -> list[CommitEntry]:
+    """The log without lineages that were abandoned before they had begun, oldest entry first."""
+    abandoned = {entry.lineage for entry in commits if entry.kind == CommitKind.ABANDONED}
+    return sorted((entry for entry in commits if entry.lineage not in abandoned), key=lambda entry: entry.number)
+
+
 def next_checkpoint_id(commits: Sequence[CommitEntry], *, given_out: int = 0) -> int:
     """The id of the next checkpoint or savepoint; ids rise over all attempts, also after a fall-back.
 
     `given_out` is the highest id that this coordinator has used, since failed checkpoints are not in the log. Ids of
     checkpoints that failed under an earlier coordinator may come again; their folders differ by the attempt.
     """
-    return max(given_out, *(entry.checkpoint for entry in commits), 0) + 1
+    ids = (max(entry.checkpoint, int(entry.extra.get("id", 0))) for entry in commits)
+    return max(given_out, *ids, 0) + 1
 
 
 def _chain(own: Sequence[CommitEntry]) -> list[CommitEntry]:
@@ -147,6 +158,13 @@ def _chain(own: Sequence[CommitEntry]) -> list[CommitEntry]:
 
 def _damage(chain: Sequence[CommitEntry], health: Mapping[str, str | None]) -> str:
     return "; ".join(f"{entry.directory}: {health[entry.directory]}" for entry in chain if entry.directory in health)
+
+
+def _refuse_handed_on(entry: CommitEntry) -> Refuse:
+    return Refuse(
+        f"cannot continue: the job was stopped with the savepoint {entry.extra['savepoint']}, which hands its output "
+        "on; continue from it with --from, or start over with --fresh"
+    )
 
 
 def _refuse_older(chain: Sequence[CommitEntry], health: Mapping[str, str | None]) -> Refuse:

@@ -5,12 +5,13 @@
                                            the last one of any kind, a free slot
     CHECKPOINT   a person                  a free slot
     SAVEPOINT    a person                  a free slot
-    STOP, FINAL  stop; the end of input    everything that is running to end (complete, fail or expire)
+    STOP, FINAL, stop; the end of input;   everything that is running to end (complete, fail or expire)
+    RESCALE      a rescale
 
 Slots: `max_concurrent`, but one when there is a `min_pause` (as in Flink: a pause *between* checkpoints leaves no room
-for two). STOP and FINAL wait rather than abort what is running: a completed checkpoint is worth having if the last one
-fails, and a hung one is ended by its timeout. From `suspend()` (stop or end asked for) to `resume()` nothing periodic
-is triggered, so nothing can get in before them. Ticks that were missed do not pile up.
+for two). STOP, FINAL and RESCALE wait rather than abort what is running: a completed checkpoint is worth having if the
+last one fails, and a hung one is ended by its timeout. From `suspend()` (stop, end or rescale asked for) to `resume()`
+nothing periodic is triggered, so nothing can get in before them. Ticks that were missed do not pile up.
 
 Not here: ids, the queue of requests (the coordinator's), the checkpoint itself.
 """
@@ -30,6 +31,7 @@ class TriggerKind(StrEnum):
     SAVEPOINT = "savepoint"
     STOP = "stop"
     FINAL = "final"
+    RESCALE = "rescale"
 
 
 class Permission(StrEnum):
@@ -93,7 +95,7 @@ class CheckpointScheduler:
                 is_allowed = due is not None and due <= now and pending < self._slots
             case TriggerKind.CHECKPOINT | TriggerKind.SAVEPOINT:
                 is_allowed = pending < self._slots
-            case TriggerKind.STOP | TriggerKind.FINAL:
+            case TriggerKind.STOP | TriggerKind.FINAL | TriggerKind.RESCALE:
                 is_allowed = pending == 0
         return Permission.RUN if is_allowed else Permission.WAIT
 

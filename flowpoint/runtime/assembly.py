@@ -43,7 +43,7 @@ from flowpoint.runtime.operators.calls import Port
 from flowpoint.runtime.operators.process import KeyedParts, Process
 from flowpoint.runtime.operators.timestamps import TimestampAssigner
 from flowpoint.runtime.outputs import EdgeOutput, Outputs, Routes
-from flowpoint.runtime.parts import KeyedPart, Part, SinkPart, WatermarkPart, WriteState
+from flowpoint.runtime.parts import KeyedPart, Part, SaveFiles, SinkPart, WatermarkPart, WriteSavepoint, WriteState
 from flowpoint.runtime.pipeline import Operator, Pipeline
 from flowpoint.runtime.processing_subtask import Channel, ProcessingSubtask, Unaligned
 from flowpoint.runtime.source_subtask import SourcePart, SourceSubtask, SplitState
@@ -51,8 +51,8 @@ from flowpoint.runtime.subtask import Counters, Report, Subtask, SubtaskParts, W
 from flowpoint.snapshot import names
 from flowpoint.snapshot.channel_files import CHANNEL, read_channels, write_channels
 from flowpoint.snapshot.reader import load
-from flowpoint.snapshot.storage import Storage
-from flowpoint.snapshot.writer import BASE, DELTA, write_state
+from flowpoint.snapshot.storage import FolderStorage, Storage
+from flowpoint.snapshot.writer import BASE, DELTA, save_file, write_state
 from flowpoint.state.backend import Backend, Frozen
 from flowpoint.state.broadcast import BroadcastAccess, bind_broadcast
 from flowpoint.state.kinds import KeyCell, bind
@@ -150,7 +150,8 @@ class Assembly:
             if spec.kind is OperatorKind.SOURCE:
                 operators.parts.append(self._source(spec, definition, subtask, operators.counters))
             elif spec.kind is OperatorKind.SINK:
-                sink = SinkPart(uid, definition.function, self._context(spec, subtask.index, operators.counters))
+                context = self._context(spec, subtask.index, operators.counters)
+                sink = SinkPart(uid, definition.function, context, self._file_saver(subtask))
                 operators.parts.append(sink)
                 await self._open_sink(sink, subtask.index)
             elif spec.kind is OperatorKind.ASSIGN_TIMESTAMPS:
@@ -337,6 +338,7 @@ class Assembly:
             backend=open_backend(self._settings.state, self._codec, self._plan.max_parallelism, work_dir, spec.uid),
             groups=groups,
             write_state=self._writer_for(subtask, groups),
+            write_savepoint=self._savepoint_writer(subtask, groups),
             incremental=self._settings.checkpoint.incremental,
         )
 
@@ -350,6 +352,7 @@ class Assembly:
                     await asyncio.sleep(0)
         if len(states) == 1 and states[0].groups == part.groups:
             part.files = states[0].files
+            part.must_be_full = self._deploy.full
         else:
             part.must_be_full = bool(states)
 
@@ -363,6 +366,7 @@ class Assembly:
             ),
             groups=all_groups,
             write_state=self._writer_for(subtask, all_groups),
+            write_savepoint=self._savepoint_writer(subtask, all_groups),
             incremental=self._settings.checkpoint.incremental,
             is_broadcast=True,
         )
@@ -371,6 +375,7 @@ class Assembly:
                 for _ in part.backend.restoring(await load(self._around.storage, state.broadcast), all_groups):
                     await asyncio.sleep(0)
                 part.files = state.broadcast
+                part.must_be_full = self._deploy.full
         return part
 
     def _refuse_unclaimed(self, uid: str, backend: Backend) -> None:
@@ -400,6 +405,27 @@ class Assembly:
             return await write_state(self._around.storage, frozen, name, groups=groups, on_full=on_full)
 
         return write
+
+    def _savepoint_writer(self, subtask: SubtaskId, groups: tuple[int, int]) -> WriteSavepoint:
+        async def write(uid: str, frozen: Frozen, folder: str) -> list[StateFile]:
+            name = names.savepoint_state(uid, subtask.index, self._deploy.lineage, self._deploy.attempt)
+            return await write_state(self._storage_at(folder), frozen, name, groups=groups)
+
+        return write
+
+    def _file_saver(self, subtask: SubtaskId) -> SaveFiles:
+        async def save(uid: str, files: list[str], folder: str) -> list[StateFile]:
+            stem = names.savepoint_output(uid, subtask.index, self._deploy.lineage, self._deploy.attempt)
+            saved = []
+            for path in files:
+                self._sequence += 1
+                saved.append(await save_file(self._storage_at(folder), path, f"{stem}.{self._sequence}"))
+            return saved
+
+        return save
+
+    def _storage_at(self, folder: str) -> Storage:
+        return FolderStorage(self._around.host.disk, self._around.host.new_id, folder)
 
     def _accumulating(self, spec: OperatorSpec, definition: OperatorDef, backend: Backend) -> LoopOperator:
         """A count, sum, ... whose accumulators lie in `backend`."""

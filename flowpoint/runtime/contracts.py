@@ -66,7 +66,8 @@ class HostClock:
 class ConnectorContext:
     """What a source reader or sink writer knows about where it runs.
 
-    `restored_checkpoint` is the checkpoint this attempt started from (0: none). `take_output` is the shell's
+    `restored_checkpoint` is the checkpoint this attempt started from (0: none). `inherits` is the lineage whose output
+    this one goes on with, because that one was stopped for it ("": none). `take_output` is the shell's
     `--take-output`, `skip_lost_input` its `--skip-lost-input`. `metrics` is a dict of counters shown by `status`.
     `log(text)` writes a line to the job's log. `job` is the job's name, for messages.
     """
@@ -84,6 +85,7 @@ class ConnectorContext:
     metrics: dict[str, int] = field(default_factory=dict)
     log: Callable[[str], None] = print
     job: str = ""
+    inherits: str = ""
 
 
 class SourceReader(Protocol):
@@ -153,6 +155,23 @@ class Sink(Protocol):
     async def clean(self, ctx: ConnectorContext) -> None:
         """Once per attempt, in the coordinator, after everything restored is committed: remove leftovers of older
         attempts of this lineage."""
+
+
+@runtime_checkable
+class SinkWithFiles(Protocol):
+    """What a sink has besides when its committables stand for local files: these travel inside savepoints.
+
+    The committables of any other sink are carried in savepoints as they are.
+    """
+
+    async def files_of(self, committable: Any, ctx: ConnectorContext) -> list[str]:
+        """The files behind a committable: durable, and never changed again. One may have been committed meanwhile."""
+
+    async def take_in(self, committable: Any, files: list[str], ctx: ConnectorContext) -> Any:
+        """The reverse, in a job that starts from the savepoint: a committable of `ctx.lineage`, made of copies.
+
+        Once, in the coordinator, after `begin`. `committable` is the one that was exported, `files` are its copies.
+        """
 
 
 @runtime_checkable

@@ -5,6 +5,9 @@ committables.
 gives the `SubtaskState` for the manifest. Steps of one part run one after another, in the order of their captures, and
 each of them runs: one that fails leaves its entries to the next (`state.backend`).
 
+`capture_savepoint` is the same for a savepoint, whose files all go into its own folder: state in full, and the output
+that is not committed yet. A savepoint changes nothing for the checkpoints after it: they go on as if there were none.
+
 Invariant: what is captured does not change any more, whatever a reader or writer does with the data it gave us.
 """
 
@@ -19,9 +22,11 @@ from typing import Any, Protocol, TypeVar
 from flowpoint.errors import BadRecordError, UserCodeError
 from flowpoint.model.elements import WATERMARK_MIN, Barrier
 from flowpoint.model.manifest import StateFile, SubtaskState
-from flowpoint.runtime.contracts import ConnectorContext, Sink, SinkWriter
+from flowpoint.runtime.contracts import ConnectorContext, Sink, SinkWithFiles, SinkWriter
 from flowpoint.runtime.failures import naming, shorten
 from flowpoint.state.backend import Backend, Frozen
+
+_EXPORT_TRIES = 3
 
 T = TypeVar("T")
 Captured = Callable[[], Awaitable[SubtaskState]]
@@ -35,11 +40,18 @@ class Part(Protocol):
     async def capture(self, barrier: Barrier) -> Captured:
         """Freeze what belongs before the barrier; returns the step that makes it durable."""
 
+    async def capture_savepoint(self, barrier: Barrier) -> Captured:
+        """The same for the savepoint `barrier.savepoint`. Comes after `capture` when the barrier is for both."""
+
     async def close(self) -> None:
         """Let go of what is open."""
 
 
 WriteState = Callable[[str, Frozen], Coroutine[Any, Any, list[StateFile]]]
+WriteSavepoint = Callable[[str, Frozen, str], Coroutine[Any, Any, list[StateFile]]]
+"""(uid, what to write, the savepoint's folder) -> the files."""
+SaveFiles = Callable[[str, list[str], str], Coroutine[Any, Any, list[StateFile]]]
+"""(uid, durable local files, the savepoint's folder) -> copies of them in it."""
 
 
 @dataclass(slots=True)
@@ -54,6 +66,7 @@ class KeyedPart:
     backend: Backend
     groups: tuple[int, int]
     write_state: WriteState
+    write_savepoint: WriteSavepoint
     incremental: bool = True
     files: tuple[StateFile, ...] = ()
     must_be_full: bool = False
@@ -81,6 +94,26 @@ class KeyedPart:
             if self.is_broadcast:
                 return SubtaskState(broadcast=self.files, states=states)
             return SubtaskState(files=self.files, groups=self.groups, states=states)
+
+        return write
+
+    async def capture_savepoint(self, barrier: Barrier) -> Captured:
+        """Freeze everything, beside the chain of files."""
+        frozen = self.backend.freeze_detached()
+        states = self.backend.schemas()
+
+        async def write() -> SubtaskState:
+            try:
+                # No uid has a slash in it: an operator may have both kinds of state.
+                name = f"{self.uid}/broadcast" if self.is_broadcast else self.uid
+                files = await self.write_savepoint(name, frozen, barrier.savepoint)
+            except BaseException:
+                frozen.failed()
+                raise
+            frozen.durable()
+            if self.is_broadcast:
+                return SubtaskState(broadcast=tuple(files), states=states)
+            return SubtaskState(files=tuple(files), groups=self.groups, states=states)
 
         return write
 
@@ -115,6 +148,10 @@ class WatermarkPart:
 
         return write
 
+    async def capture_savepoint(self, barrier: Barrier) -> Captured:
+        """The same."""
+        return await self.capture(barrier)
+
     async def close(self) -> None:
         """Nothing to let go of."""
 
@@ -126,6 +163,7 @@ class SinkPart:
     uid: str
     sink: Sink
     context: ConnectorContext
+    save_files: SaveFiles
     writer: SinkWriter | None = None
     uncommitted: list[dict[str, Any]] = field(default_factory=list)
 
@@ -142,18 +180,57 @@ class SinkPart:
 
     async def capture(self, barrier: Barrier) -> Captured:
         """Prepare what was written since the last barrier."""
-        assert self.writer is not None, self.uid
-        with naming(self.uid, "prepare()"):
-            data = await self.writer.prepare(barrier.checkpoint)
-            data = checked_json(data, f"the committable of sink '{self.uid}'")
-        if data is not None:
-            self.uncommitted.append({"checkpoint": barrier.checkpoint, "data": data})
+        await self._prepare(barrier)
         state = SubtaskState(committables=tuple(self.uncommitted))
 
         async def write() -> SubtaskState:
             return state
 
         return write
+
+    async def capture_savepoint(self, barrier: Barrier) -> Captured:
+        """Prepare, and take everything that no checkpoint of this job has committed into the savepoint.
+
+        A checkpoint at the same barrier commits all of it, before the savepoint counts.
+        """
+        if barrier.kind == "checkpoint":
+            uncommitted: tuple[dict[str, Any], ...] = ()
+        else:
+            await self._prepare(barrier)
+            uncommitted = tuple(self.uncommitted)
+
+        async def write() -> SubtaskState:
+            exports: list[StateFile] = []
+            committables = []
+            for committable in uncommitted:
+                files = await self._export(committable["data"], barrier.savepoint)
+                exports += files
+                committables.append({**committable, "files": [file.path for file in files]})
+            return SubtaskState(committables=tuple(committables), exports=tuple(exports))
+
+        return write
+
+    async def _export(self, data: Any, folder: str) -> list[StateFile]:
+        """Copies of the files that a committable stands for; none when the sink keeps everything in it."""
+        if not isinstance(self.sink, SinkWithFiles):
+            return []
+        for _ in range(_EXPORT_TRIES):
+            with naming(self.uid, "files_of()"):
+                files = await self.sink.files_of(data, self.context)
+            try:
+                return await self.save_files(self.uid, files, folder)
+            except FileNotFoundError:
+                # A checkpoint has committed it this very moment: it has another name now.
+                continue
+        return []
+
+    async def _prepare(self, barrier: Barrier) -> None:
+        assert self.writer is not None, self.uid
+        with naming(self.uid, "prepare()"):
+            data = await self.writer.prepare(barrier.checkpoint)
+            data = checked_json(data, f"the committable of sink '{self.uid}'")
+        if data is not None:
+            self.uncommitted.append({"checkpoint": barrier.checkpoint, "data": data})
 
     async def commit(self, checkpoint: int) -> None:
         """Commit everything up to and including `checkpoint`, in order. Confirmed ones leave the state."""

@@ -104,13 +104,15 @@ class ProcessingSubtask(Subtask):
                 self._aligning_since = self._now()
             await self._act(actions)
         elif isinstance(event, Watermark):
-            await self._on_time(self._watermarks.on_watermark(channel, event.timestamp))
+            risen = self._watermarks.on_watermark(channel, event.timestamp)
+            self._pass_idleness_on()
+            await self._on_time(risen)
         elif isinstance(event, Idleness):
             if event.is_idle:
                 await self._on_time(self._watermarks.on_idle(channel))
             else:
                 self._watermarks.on_active(channel)
-                self._pass_idleness_on()
+            self._pass_idleness_on()
         else:
             assert isinstance(event, EndOfInput), event
             assert not self._ended[channel], f"subtask {self.id}: channel={channel} ended twice"
@@ -121,7 +123,6 @@ class ProcessingSubtask(Subtask):
     async def _on_time(self, risen: int | None) -> None:
         if risen is not None:
             await self.advance(risen)
-        self._pass_idleness_on()
 
     def _pass_idleness_on(self) -> None:
         """Idle inputs make an idle output, unless this subtask says itself what time it is."""

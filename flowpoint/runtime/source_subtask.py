@@ -98,6 +98,10 @@ class SourcePart:
 
         return write
 
+    async def capture_savepoint(self, barrier: Barrier) -> Captured:
+        """The same: positions stand in the manifest."""
+        return await self.capture(barrier)
+
     async def close(self) -> None:
         """Close every reader; the first error is raised when all are closed."""
         failure: Exception | None = None
@@ -140,6 +144,7 @@ class SourceSubtask(Subtask):
                 kind=message.kind,
                 halt=message.halt,
                 final=message.final,
+                savepoint=message.savepoint,
                 drain=message.drain,
                 triggered=message.triggered,
             )

@@ -90,10 +90,11 @@ class SubtaskParts:
 
 @dataclass(frozen=True, slots=True)
 class _Capture:
-    """What was frozen at a barrier (None: early) and is to be written."""
+    """What was frozen at a barrier (None: early) and is to be written. `saved` is what goes into a savepoint."""
 
     barrier: Barrier | None
     parts: list[tuple[str, Captured]]
+    saved: list[tuple[str, Captured]] = field(default_factory=list)
     alignment_ms: int = 0
     recording: Recording | None = None
 
@@ -270,7 +271,7 @@ class Subtask:
         if self._sink is not None:
             if batch:
                 self.counters.records_out += len(batch)
-                await self._write(self._sink, batch.values)
+                await self._give(self._sink, batch.values)
             return
         if batch is None:
             self._outputs.add(None)
@@ -280,7 +281,7 @@ class Subtask:
             for tag, side in process.sides.take():
                 self._outputs.add_side(tag, side.values, side.timestamps)
 
-    async def _write(self, sink: SinkPart, values: list[Any]) -> None:
+    async def _give(self, sink: SinkPart, values: list[Any]) -> None:
         """Give records to the sink. Time in which it lets nobody else have a turn counts like that of blocking code."""
         turns: list[None] = []
         begun = self._now()
@@ -457,15 +458,21 @@ class Subtask:
         """
         if barrier.drain:
             await self._end_time()
-        captured = [(part.uid, await part.capture(barrier)) for part in self._parts]
+        captured, saved = [], []
+        if barrier.kind == "checkpoint":
+            captured = [(part.uid, await part.capture(barrier)) for part in self._parts]
+        if barrier.savepoint:
+            saved = [(part.uid, await part.capture_savepoint(barrier)) for part in self._parts]
         self._outputs.send_event(barrier)
-        self._captures.put_nowait(_Capture(barrier, captured, self.counters.alignment_ms, recording))
+        self._captures.put_nowait(_Capture(barrier, captured, saved, self.counters.alignment_ms, recording))
 
     async def _write_captures(self) -> None:
         """Make what was captured durable, in order, and acknowledge it."""
         while True:
             capture = await self._captures.get()
-            operators, failure = await self._write(capture)
+            operators, failure = await self._write(capture.parts)
+            saved, failure_saved = await self._write(capture.saved)
+            failure = failure or failure_saved
             barrier = capture.barrier
             if barrier is None:
                 self._on_spilled(failure)
@@ -477,11 +484,13 @@ class Subtask:
                 # What comes later must not wait for this: channel state arrives when others let it.
                 self._unfinished.put_nowait(_Unfinished(capture, capture.recording, operators))
             else:
-                self._acknowledge(barrier, operators, capture.alignment_ms)
+                self._acknowledge(barrier, operators, saved, capture.alignment_ms)
 
-    def _acknowledge(self, barrier: Barrier, operators: dict[str, Any], alignment_ms: int) -> None:
+    def _acknowledge(
+        self, barrier: Barrier, operators: dict[str, Any], saved: dict[str, Any], alignment_ms: int
+    ) -> None:
         stats = {"alignment_ms": alignment_ms}
-        self._report(messages.Ack(self.attempt, barrier.checkpoint, list(self.id), operators, stats))
+        self._report(messages.Ack(self.attempt, barrier.checkpoint, list(self.id), operators, stats, saved))
 
     async def _write_recordings(self, write: WriteChannels) -> None:
         """Write channel state when it is whole, and acknowledge what waited for it."""
@@ -501,9 +510,9 @@ class Subtask:
             operators = unfinished.operators
             if state.channels:
                 operators = {**operators, uid: merged(operators.get(uid, {}), state.to_data())}
-            self._acknowledge(barrier, operators, unfinished.capture.alignment_ms)
+            self._acknowledge(barrier, operators, {}, unfinished.capture.alignment_ms)
 
-    async def _write(self, capture: _Capture) -> tuple[dict[str, Any], Exception | None]:
+    async def _write(self, parts: list[tuple[str, Captured]]) -> tuple[dict[str, Any], Exception | None]:
         """Write every part, also after one has failed: each has to learn how its own writing ended.
 
         Raises:
@@ -511,7 +520,7 @@ class Subtask:
         """
         operators: dict[str, Any] = {}
         failure: Exception | None = None
-        for uid, write in capture.parts:
+        for uid, write in parts:
             try:
                 operators[uid] = merged(operators.get(uid, {}), (await write()).to_data())
             except (TransientError, OSError) as error:

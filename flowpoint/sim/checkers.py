@@ -29,7 +29,11 @@ CHECKPOINT = "checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """An entry of the commit log, as far as checkers look at it."""
+    """An entry of the commit log, as far as checkers look at it.
+
+    taken_from: the snapshot that a checkpoint was made of by linking or copying it, "" for all others.
+    savepoint: the folder of the savepoint that a "savepoint" entry tells of.
+    """
 
     number: int
     kind: str
@@ -37,6 +41,8 @@ class Commit:
     lineage: str
     checkpoint: int
     directory: str
+    taken_from: str = ""
+    savepoint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,8 @@ def parse_commit(number: int, data: bytes) -> Commit:
         body["lineage"],
         int(match[1]) if match else 0,
         directory if match else "",
+        str(body["extra"].get("from", "")) if body["kind"] == CHECKPOINT else "",
+        str(body["extra"]["savepoint"]) if body["kind"] == "savepoint" else "",
     )
 
 
@@ -134,6 +142,7 @@ class StorageChecker(Checker):
     def __init__(self, world: SimWorld, root: str) -> None:
         super().__init__(world, root)
         self.commits: dict[int, Commit] = {}
+        self.on_savepoint: Callable[[Commit], None] = lambda _: None
         self._bytes: dict[int, bytes] = {}
         self._manifests: dict[str, bytes] = {}
         self._named: dict[str, list[StateFile]] = {}
@@ -175,19 +184,19 @@ class StorageChecker(Checker):
     def unnamed(self) -> list[str]:
         """Files of state that no checkpoint in the log names."""
         named = {file.path for commit in self.retained() for file in self._named_by(commit.directory)}
-        return [
-            name for base in self.files.list(f"{self.root}/shared") if (name := f"shared/{base}") not in named
-        ]
+        return [name for base in self.files.list(f"{self.root}/shared") if (name := f"shared/{base}") not in named]
 
     def damage_newest(self) -> str | None:
         """Rot one file of the newest committed checkpoint, if it has an older one behind it; says which."""
-        directories = list(dict.fromkeys(commit.directory for commit in self.retained()))
-        if len(directories) < 2:
+        retained = self.retained()
+        own = [commit.directory for commit in retained if commit.lineage == retained[-1].lineage]
+        if len(set(own)) < 2:
             return None
+        directories = list(dict.fromkeys(commit.directory for commit in retained))
         newest, older = directories[-1], directories[:-1]
         shared = {file.path for one in older for file in self._named_by(one)}
-        own = [file.path for file in self._named_by(newest) if file.path not in shared and file.bytes]
-        path = self.world.stream("rot").choice([*own, f"{newest}/manifest.json"])
+        rotten = [file.path for file in self._named_by(newest) if file.path not in shared and file.bytes]
+        path = self.world.stream("rot").choice([*rotten, f"{newest}/manifest.json"])
         if self.find(path) is None:
             return None
         self._damaged.add(path)
@@ -225,6 +234,8 @@ class StorageChecker(Checker):
         commit = parse_commit(number, data)
         self._check_order(commit)
         self.commits[number], self._bytes[number] = commit, data
+        if commit.savepoint and commit.kind == "savepoint":
+            self.on_savepoint(commit)
         self.world.trace.tell(
             "storage", f"commit {number}: {commit.kind} {commit.directory} of attempt {commit.attempt}"
         )
@@ -326,6 +337,42 @@ class StorageChecker(Checker):
         self.require(size == file.bytes, lambda: f"{who} names {file.path} with {file.bytes} bytes; there are {size}")
         self.require(
             self.files.is_durable(f"{self.root}/{file.path}"), lambda: f"{who} names {file.path}, which is not durable"
+        )
+
+
+class SavepointChecker(Checker):
+    """A folder in which savepoints are made.
+
+    - Whatever the manifest of a savepoint names is in its folder, durable and whole, when the manifest appears.
+    - A savepoint that the commit log tells of is there, durably, when its entry appears.
+    """
+
+    def __init__(self, world: SimWorld, root: str, storage: StorageChecker) -> None:
+        super().__init__(world, root)
+        self._storage = storage
+        storage.on_savepoint = self._on_entry
+
+    def check(self, change: Change, name: str) -> None:
+        folder, _, base = name.partition("/")
+        if change.kind == "link" and base == "manifest.json":
+            self.check_whole(folder)
+
+    def check_whole(self, folder: str) -> None:
+        """End the run unless everything that a savepoint's manifest names is there."""
+        for file in files_of_manifest(self.content(f"{folder}/manifest.json")):
+            found = self.find(f"{folder}/{file.path}")
+            size = len(found.data) if found is not None else -1
+            self.require(
+                size == file.bytes and self.files.is_durable(f"{self.root}/{folder}/{file.path}"),
+                lambda file=file, size=size: (  # type: ignore[misc]
+                    f"savepoint {folder} names {file.path} with {file.bytes} bytes; there are {size}, or not durably"
+                ),
+            )
+
+    def _on_entry(self, commit: Commit) -> None:
+        path = f"{commit.savepoint}/manifest.json"
+        self.require(
+            self.files.is_durable(path), lambda: f"commit {commit.number} tells of {path}, which is not durable"
         )
 
 

@@ -190,8 +190,12 @@ class SimDiskFile:
         def effect() -> None:
             self._file.writer = None
 
-        # Also a close that reports an error has closed the file.
-        await self._disk.operate("disk.close", self._path, effect, on_error=effect)
+        try:
+            # Also a close that reports an error has closed the file.
+            await self._disk.operate("disk.close", self._path, effect, on_error=effect)
+        except asyncio.CancelledError:
+            effect()
+            raise
 
     def _require_open(self) -> None:
         if self._closed:

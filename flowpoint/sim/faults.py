@@ -95,7 +95,10 @@ class FaultKind(StrEnum):
     BIT_ROT = "bit_rot"
     USER_ERRORS = "user_errors"
     ASK_CHECKPOINT = "ask_checkpoint"
+    ASK_SAVEPOINT = "ask_savepoint"
+    ASK_RESCALE = "ask_rescale"
     ASK_STOP = "ask_stop"
+    ASK_STOP_TO = "ask_stop_to"
     ASK_CANCEL = "ask_cancel"
 
 
@@ -108,7 +111,16 @@ KILLS = frozenset(
         FaultKind.POWER_FAILURE,
     }
 )
-REQUESTS = frozenset({FaultKind.ASK_CHECKPOINT, FaultKind.ASK_STOP, FaultKind.ASK_CANCEL})
+REQUESTS = frozenset(
+    {
+        FaultKind.ASK_CHECKPOINT,
+        FaultKind.ASK_SAVEPOINT,
+        FaultKind.ASK_RESCALE,
+        FaultKind.ASK_STOP,
+        FaultKind.ASK_STOP_TO,
+        FaultKind.ASK_CANCEL,
+    }
+)
 ALL_FAULTS = frozenset(FaultKind)
 MACHINE_FAULTS = ALL_FAULTS - REQUESTS - {FaultKind.BIT_ROT, FaultKind.USER_ERRORS}
 """What any program may be made to live through, whatever it is."""
@@ -164,7 +176,7 @@ class FaultInjector:
         damage: Callable[[], str | None] = lambda: None,
         ask: Callable[[FaultKind], None] = lambda _: None,
     ) -> None:
-        """`damage` rots a file of the newest checkpoint and says which, if it can; `ask` asks the program for something."""
+        """`damage` rots a file of the newest checkpoint, if it can, and says which; `ask` asks for something."""
         self._world = world
         self._mix = mix
         self._damage = damage
@@ -236,7 +248,14 @@ class FaultInjector:
             case FaultKind.USER_ERRORS:
                 rates = (0.002, 0.02, 0.2)
                 lasting.create_task(self._burst(kind, self._world.user_trouble, "error_rate", rates, 0.0))
-            case FaultKind.ASK_CHECKPOINT | FaultKind.ASK_STOP | FaultKind.ASK_CANCEL:
+            case (
+                FaultKind.ASK_CHECKPOINT
+                | FaultKind.ASK_SAVEPOINT
+                | FaultKind.ASK_RESCALE
+                | FaultKind.ASK_STOP
+                | FaultKind.ASK_STOP_TO
+                | FaultKind.ASK_CANCEL
+            ):
                 self._ask(kind)
             case _:
                 assert_never(kind)
@@ -276,15 +295,18 @@ class FaultInjector:
         """Kill whoever comes to a drawn point next; wait for it a while."""
         trap = self._trap = _Trap.draw(self._random)
         self._tell(f"a trap is set: {trap}")
-        deadline = self._world.loop.time() + TRAP_SECONDS
-        while self._trap is trap and self._world.loop.time() < deadline:
-            await asyncio.sleep(0.05)
-        self._trap = None
+        try:
+            async with asyncio.timeout(TRAP_SECONDS):
+                await trap.sprung.wait()
+        except TimeoutError:
+            if self._trap is trap:
+                self._trap = None
 
     def _on_point(self, point: Point) -> None:
         if self._trap is not None and self._trap.catches(point):
             where = f"{point.phase} {point.operation} of {point.subject}"
             self._world.trace.mark(f"trapped {point.process.role} {point.phase} {self._trap.place}")
+            self._trap.sprung.set()
             self._trap = None
             self._world.kill(point.process, f"at a point: {where}")
 
@@ -355,6 +377,7 @@ class _Trap:
         self.subject = subject
         self.phase = phase
         self.countdown = countdown
+        self.sprung = asyncio.Event()
 
     @classmethod
     def draw(cls, random: Random) -> _Trap:

@@ -1,7 +1,8 @@
 """The real coordinator and worker as programs of the simulated machine.
 
 What `launch` does for a person at a shell is done here for a scenario: the job file is executed in each process, the
-pids of workers are kept where a later coordinator finds them, and its left-over workers are killed first (rule 8).
+pids of workers are kept where a later coordinator finds them, and its left-over workers are killed first (rule 8). The
+person who starts the job again looks at its commit log: one that was stopped with a savepoint is started from that.
 
 Not here: which job, which faults, what must come out (`scenario`).
 """
@@ -11,22 +12,31 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from random import Random
 
 from flowpoint.coordinator.coordinator import Coordinator
 from flowpoint.coordinator.job import JobToRun, Wishes
-from flowpoint.errors import CheckpointFailed
+from flowpoint.coordinator.origin import rescaled_to
+from flowpoint.errors import CheckpointFailed, FlowPointError, UsageError
 from flowpoint.launch.jobfile import JobSource, build_job
 from flowpoint.launch.worker_main import graph_from_source, load_with
+from flowpoint.model.commits import CommitEntry
 from flowpoint.model.events import Event
 from flowpoint.model.settings import Settings
 from flowpoint.plan.compile import compile_graph
+from flowpoint.plan.graph import StreamGraph
+from flowpoint.protocol.recovery import CommitKind, standing
 from flowpoint.runtime.worker import worker_main
 from flowpoint.sim.faults import FaultKind
 from flowpoint.sim.host import SimHost
 from flowpoint.sim.world import InvariantBroken, SimProcess, SimWorld
+from flowpoint.snapshot.commit_log import CommitLog
+from flowpoint.snapshot.storage import FolderStorage
 
 WORK_DIR = "/flowpoint/work"
+SAVEPOINTS = "/data/savepoints"
+PARALLELISM_MAX = 5
 ROOT = "coordinator"
 INTERRUPTED = 130
 
@@ -36,6 +46,8 @@ class Programs:
     """The two mains for one job file, and a person's way to the coordinator that runs now.
 
     recorded: what `run.json` keeps for the next coordinator: (pid, start time) of the workers of the last one.
+    savepoints: the folders of those that the person was told exist.
+    draw: what the person wants of a rescale, and whether a savepoint is claimed.
     """
 
     world: SimWorld
@@ -46,14 +58,19 @@ class Programs:
     recorded: tuple[tuple[int, float], ...] = ()
     running: tuple[SimProcess, Coordinator] | None = None
     requests: list[asyncio.Task[None]] = field(default_factory=list)
+    savepoints: list[str] = field(default_factory=list)
+    draw: Random = field(default_factory=Random)
 
     async def coordinator(self, host: SimHost, args: Sequence[str]) -> int:
         """The main of `flowpoint run`."""
-        job = build_job(self.source, {})
-        settings = self.settings
-        compiled = compile_graph(job.graph(), settings.parallelism, settings.max_parallelism)
         for pid, start_time in self.recorded:
             await host.kill_stale(pid, start_time)
+        storage = FolderStorage(host.disk, host.new_id, self.storage)
+        try:
+            entries = standing(await CommitLog(storage, "", host).entries())
+        except FlowPointError as error:
+            self.world.trace.tell(host.name, f"the commit log cannot be read: {error}")
+            return 1
 
         def on_workers(pids: dict[int, tuple[int, float]]) -> None:
             self.recorded = tuple(pids.values())
@@ -62,16 +79,9 @@ class Programs:
             self.world.trace.tell(host.name, event.text)
             self.world.trace.mark(f"event {event.kind}")
 
-        to_run = JobToRun(
-            plan=compiled.plan,
-            operators=compiled.operators,
-            settings=settings,
-            source={**self.source.to_data(), "params": {}, "parallelism": settings.parallelism},
-            storage=self.storage,
-            work_dir=WORK_DIR,
-            arguments=lambda index, incarnation, address: [json.dumps([index, incarnation, address])],
-            wishes=self.wishes,
-        )
+        graph = build_job(self.source, {}).graph()
+        parallelism = rescaled_to(entries) or self.settings.parallelism
+        to_run = self._plan(graph, self._wishes(entries), parallelism)
         coordinator = Coordinator(host, to_run, emit, on_workers)
         self.running, self.requests = (self.world.process_of(host), coordinator), []
         outcome = await coordinator.run()
@@ -80,6 +90,29 @@ class Programs:
         # Whoever asked for something gets an answer, also when the job has ended meanwhile.
         await asyncio.gather(*self.requests)
         return outcome.exit_code
+
+    def _wishes(self, entries: list[CommitEntry]) -> Wishes:
+        """The flags of this start. A person reads what the last run has said."""
+        if entries and entries[-1].kind == CommitKind.STOPPED and "savepoint" in entries[-1].extra:
+            return Wishes(source=entries[-1].extra["savepoint"], claim=self.draw.random() < 0.5)
+        return self.wishes if not entries else replace(self.wishes, source="")
+
+    def _plan(self, graph: StreamGraph, wishes: Wishes, parallelism: int) -> JobToRun:
+        settings = replace(self.settings, parallelism=parallelism)
+        if parallelism > settings.max_parallelism:
+            raise UsageError(f"cannot rescale to {parallelism}: max_parallelism is {settings.max_parallelism}")
+        compiled = compile_graph(graph, parallelism, settings.max_parallelism)
+        return JobToRun(
+            plan=compiled.plan,
+            operators=compiled.operators,
+            settings=settings,
+            source={**self.source.to_data(), "params": {}, "parallelism": parallelism},
+            storage=self.storage,
+            work_dir=WORK_DIR,
+            arguments=lambda index, incarnation, address: [json.dumps([index, incarnation, address])],
+            wishes=wishes,
+            replan=lambda other: replace(self._plan(graph, wishes, other), rescaled=other),
+        )
 
     def ask(self, request: FaultKind) -> None:
         """Ask the coordinator for something, if there is one that can hear it."""
@@ -101,16 +134,33 @@ class Programs:
 
     async def _answer(self, process: SimProcess, coordinator: Coordinator, request: FaultKind) -> None:
         try:
+            if request is FaultKind.ASK_RESCALE:
+                await self._rescale(process, coordinator)
+                return
             if request is FaultKind.ASK_STOP:
                 record = await coordinator.request_stop(INTERRUPTED)
+            elif request is FaultKind.ASK_STOP_TO:
+                record = await coordinator.request_stop(INTERRUPTED, SAVEPOINTS)
+                if record.savepoint_bytes is None:
+                    raise CheckpointFailed("the job has ended without a savepoint")
+            elif request is FaultKind.ASK_SAVEPOINT:
+                record = await coordinator.request_savepoint(SAVEPOINTS)
+                self.savepoints.append(record.savepoint)
             else:
                 record = await coordinator.request_checkpoint()
-        except CheckpointFailed as error:
+        except (CheckpointFailed, UsageError) as error:
             process.tell(f"answers {request}: {error}")
         else:
+            self.world.trace.mark(f"done {request}")
             process.tell(f"answers {request}: checkpoint {record.id} is {record.state}")
             if record.state != "completed":
                 raise InvariantBroken(f"whoever asked was told that all went well, with {record}")
+
+    async def _rescale(self, process: SimProcess, coordinator: Coordinator) -> None:
+        wanted = self.draw.randint(1, PARALLELISM_MAX)
+        await coordinator.request_rescale(wanted)
+        process.tell(f"answers that the parallelism is {wanted}")
+        self.world.trace.mark(f"done {FaultKind.ASK_RESCALE}")
 
     async def worker(self, host: SimHost, args: Sequence[str]) -> int:
         """The main of a worker process."""
@@ -134,6 +184,7 @@ def install(
 ) -> Programs:
     """Register the mains for a job file in a world. The program to start is `ROOT`, without arguments."""
     programs = Programs(world, JobSource(path, text.encode()), settings, storage, wishes or Wishes())
+    programs.draw = world.stream("person")
     world.programs[ROOT] = programs.coordinator
     world.programs["worker"] = programs.worker
     return programs

@@ -1,8 +1,8 @@
 """Random jobs for campaigns: a topology, a workload and settings drawn from the seed, and what must come out.
 
 A job is drawn as a `JobShape` and written as the text of a job file, as a person would write it. Its reference is a
-plain loop over the numbers, never the engine. Every topology's output is a multiset that does not depend on the order in
-which records of different subtasks meet, so it is compared exactly.
+plain loop over the numbers, never the engine. Every topology's output is a multiset that does not depend on the order
+in which records of different subtasks meet, so it is compared exactly.
 
 A shape is drawn so that faults find it at work: most runs give their records over a part of a second up to a few,
 with several checkpoints meanwhile.
@@ -18,9 +18,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from random import Random
-from typing import Any, TypeAlias, assert_never
+from typing import Any, assert_never
 
 from flowpoint.model.settings import CheckpointSettings, HeartbeatSettings, RestartSettings, Settings, StateSettings
+from flowpoint.sim import topologies
+from flowpoint.sim.topologies import Row as Row
 from flowpoint.sim.world import EPOCH_MS, InvariantBroken
 
 STORAGE = "/flowpoint/checkpoints/simulated"
@@ -29,8 +31,6 @@ INPUT = "/data/in"
 JOB_FILE = "/data/job.py"
 INPUT_FILES = 3
 RANGES_PER_FILE = 2
-
-Row: TypeAlias = tuple[int | str, ...]
 
 
 class Topology(StrEnum):
@@ -44,13 +44,19 @@ class Topology(StrEnum):
     FILES = "files"
     STATELESS = "stateless"
     REBALANCED = "rebalanced"
+    REBALANCE = "rebalance"
+    SIDE_OUTPUT = "side_output"
+    TWO_INPUTS = "two_inputs"
+    BROADCAST = "broadcast"
+    EVENT_TIME = "event_time"
 
 
 @dataclass(frozen=True, slots=True)
 class JobShape:
     """A job: the numbers 0..records-1 go through `topology`, spread over `keys` keys.
 
-    source_parallelism, sink_parallelism: of these operators, where they differ from the job's.
+    source_parallelism, sink_parallelism: of these operators, where they differ from the job's. In the wider topologies
+    the source's is also that of the operator in the middle.
     shaky: a user function is in the way that raises now and then (`user_code.stumble`).
     takes_back: whether the sink can undo what it committed. One that cannot shows every commit that came too early.
     sink_delay: seconds that the sink takes for each record, so that queues fill up before it.
@@ -160,7 +166,8 @@ def _draw_settings(random: Random, parallelism: int, workers: int) -> Settings:
 
 
 _HEAD = """\
-from flowpoint import Job, KeyedProcessFunction, ListState, MapState, ValueState
+from flowpoint import BroadcastState, CoProcessFunction, Job, KeyedProcessFunction, ListState, MapState
+from flowpoint import ProcessFunction, ReducingState, ValueState
 from flowpoint.connectors import FileSink, FileSource, SequenceSource
 from flowpoint.runtime.contracts import Split
 from flowpoint.sim.user_code import stumble
@@ -202,7 +209,7 @@ class Prepared(FileSource):
         return [Split(f"{{part['path']}}@{{part['start']}}", part) for part in {parts!r}]
 """
 
-# Whatever is committed stays: a commit that comes too early is then seen in the output (with FileSink it is taken back).
+# Whatever is committed stays: a commit that comes too early is then seen in the output, not taken back.
 _KEPT = """\
 class KeptSink(FileSink):
     can_take_back = False
@@ -281,7 +288,40 @@ def _stream(shape: JobShape) -> tuple[str, str]:
             middle = f'{numbers}.rebalance().map(lambda n: n, uid="middle")'
             return "", f'{middle}{keyed}.count(uid="counts").rebalance()'
         case _:
-            assert_never(shape.topology)
+            return _wider_stream(shape, numbers, keyed)
+
+
+def _wider_stream(shape: JobShape, numbers: str, keyed: str) -> tuple[str, str]:
+    width = _source_width(shape)
+    more = _source(shape, shape.records, "more_numbers")
+    match shape.topology:
+        case Topology.REBALANCE:
+            return "", f'{numbers}.rebalance().map(lambda n: n + 1{width}){keyed}.count(uid="counts")'
+        case Topology.SIDE_OUTPUT:
+            halves = f'halves = {numbers}.process(Halves(), uid="halves"{width})'
+            return topologies.SPLIT, f'{halves}\nhalves.union(halves.side_output("odd"))'
+        case Topology.TWO_INPUTS:
+            return topologies.BOTH, f'{numbers}{keyed}.connect({more}{keyed}).process(Both(), uid="both"{width})'
+        case Topology.BROADCAST:
+            return (
+                topologies.RULES,
+                f'{numbers}{keyed}.connect({more}.broadcast()).process(Rules(), uid="rules"{width})',
+            )
+        case Topology.EVENT_TIME:
+            return _event_time_stream(shape, keyed)
+        case _:
+            raise AssertionError(f"{shape.topology} is not among the wider topologies")
+
+
+def _event_time_stream(shape: JobShape, keyed: str) -> tuple[str, str]:
+    subtasks = shape.source_parallelism or shape.settings.parallelism
+    rate = f", rate={shape.rate}" if shape.rate is not None else ""
+    numbers = f'job.source(Ordered(0, {shape.records}{rate}), uid="numbers", parallelism={subtasks})'
+    assign = f".assign_timestamps(lambda n: n * {topologies.MS_PER_NUMBER}, uid='times', parallelism={subtasks})"
+    windows = f'windows = {numbers}{assign}{_stumble(shape, "numbers")}{keyed}.process(Windows(), uid="windows")'
+    by_pane = f".key_by(lambda window: window[2] // {topologies.PANE_MS})"
+    panes = f'panes = windows{by_pane}.process(Panes(), uid="panes"{_source_width(shape)})'
+    return topologies.ordered_classes(shape.records, subtasks), f"{windows}\n{panes}\nwindows.union(panes)"
 
 
 def _source(shape: JobShape, first: int, uid: str) -> str:
@@ -343,6 +383,16 @@ def reference(shape: JobShape) -> Counter[Row]:
             rows += [("timer", key) for key in range(min(shape.keys, shape.records))]
         case Topology.STATELESS:
             rows = [(n, copy) for n in numbers if n % 3 > 0 for copy in (0, 1)]
+        case Topology.REBALANCE:
+            rows = _running_counts((n + 1) % shape.keys for n in numbers)
+        case Topology.SIDE_OUTPUT:
+            rows = list(topologies.halves_reference(shape.records))
+        case Topology.TWO_INPUTS:
+            rows = list(topologies.both_reference(shape.records, shape.keys))
+        case Topology.BROADCAST:
+            rows = list(topologies.rules_reference(shape.records, shape.keys))
+        case Topology.EVENT_TIME:
+            rows = list(topologies.windows_reference(shape.records, shape.keys))
         case _:
             assert_never(shape.topology)
     return Counter(rows)

@@ -1,9 +1,9 @@
 """An event loop with a virtual clock, a seeded order, and callbacks that can be taken away from a process that "dies".
 
 Everything in asyncio goes through `call_soon` and `call_at`. Owning those two is owning order and time, so that
-`asyncio.sleep`, `timeout`, `Queue`, `Event`, `Condition` and `TaskGroup` work unchanged. One step takes one ready callback:
-the oldest (`order=None`) or one drawn by `order`. A step costs `step_cost` virtual seconds, so that busy code cannot
-stop the clock; when nothing is ready, the clock jumps to the next timer.
+`asyncio.sleep`, `timeout`, `Queue`, `Event`, `Condition` and `TaskGroup` work unchanged. One step takes one ready
+callback: the oldest (`order=None`) or one drawn by `order`. A step costs `step_cost` virtual seconds, so that busy code
+cannot stop the clock; when nothing is ready, the clock jumps to the next timer.
 
 A callback belongs to the `Owner` that stands in its own context. Callbacks of a dead owner are dropped when their turn
 comes, those of a paused one are held until it goes on. Nothing is cancelled: a crash runs no `finally`.

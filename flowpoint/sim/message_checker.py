@@ -69,6 +69,9 @@ class MessageChecker:
         if said is None:
             return
         message = decode_message(frame)
+        if type(message) not in _WATCHED:
+            # It begins like one that is watched, as `Stats` does like `Start`.
+            return
         try:
             self._check_released(link.owner, message)
             said(link.owner, message)
@@ -90,6 +93,9 @@ class MessageChecker:
 
     def _on_ack(self, process: SimProcess, ack: messages.Ack) -> None:
         who = f"the acknowledgement of checkpoint {ack.checkpoint} by {_named(ack.subtask)}, attempt {ack.attempt},"
+        for data in ack.savepoint.values():
+            for committable in SubtaskState.from_data(data).committables:
+                self._check_committable(committable["data"], who)
         for data in ack.operators.values():
             state = SubtaskState.from_data(data)
             for file in state.every_file():
@@ -144,7 +150,9 @@ class MessageChecker:
     def _on_deploy(self, process: SimProcess, deploy: messages.Deploy) -> None:
         newest = self._storage.newest
         _require(
-            newest is not None and newest.kind in ("attempt", "restored") and newest.attempt == deploy.attempt,
+            newest is not None
+            and (newest.kind in ("attempt", "restored") or bool(newest.taken_from))
+            and newest.attempt == deploy.attempt,
             f"attempt {deploy.attempt} is deployed, and the commit log ends with {newest}",
         )
         self._check_nobody_else_lives(process, deploy.attempt)
@@ -211,6 +219,9 @@ class MessageChecker:
         if directory is None:
             return
         checkpoint, attempt = directory
+        if attempt not in self._to_commit:
+            # Nothing is deployed yet: the checkpoint is made of the snapshot that the job starts from.
+            return
         plan = JobPlan.from_data(json.loads(bytes(self._world.files.file(path).data))["plan"])
         missing = [one for one in plan.subtasks() if one not in self._acks.get((attempt, checkpoint), ())]
         _require(

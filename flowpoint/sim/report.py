@@ -32,10 +32,9 @@ class Outcome:
             return f"seed {self.seed}: ok, {self.steps} steps, {self.seconds:.1f} virtual seconds, {self.digest[:16]}"
         cut = len(self.story) - STORY_LINES_SHOWN
         head = [f"  ... {cut} lines before"] if cut > 0 else []
-        return "\n".join(
-            [f"seed {self.seed} of {self.scenario} FAILED: {self.failure}", *head, *self.story[-STORY_LINES_SHOWN:]]
-            + [f"replay: scripts/sim --seed {self.seed} -v"]
-        )
+        first = f"seed {self.seed} of {self.scenario} FAILED: {self.failure}"
+        last = f"replay: scripts/sim --seed {self.seed} -v"
+        return "\n".join([first, *head, *self.story[-STORY_LINES_SHOWN:], last])
 
 
 @dataclass(slots=True)

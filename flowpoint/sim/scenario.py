@@ -11,15 +11,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
-from flowpoint.sim.checkers import OutputChecker, StorageChecker
+from flowpoint.sim.checkers import OutputChecker, SavepointChecker, StorageChecker
 from flowpoint.sim.faults import ALL_FAULTS, FaultKind, FaultMix, draw_mix
-from flowpoint.sim.job import INTERRUPTED, ROOT, Programs, install
-from flowpoint.sim.jobs import JOB_FILE, OUTPUT, STORAGE, JobShape, Row, check_output, draw_shape, input_files, job_text
+from flowpoint.sim.job import INTERRUPTED, ROOT, SAVEPOINTS, Programs, install
+from flowpoint.sim.jobs import JOB_FILE, OUTPUT, STORAGE, JobShape, check_output, draw_shape, input_files, job_text
 from flowpoint.sim.message_checker import MessageChecker
+from flowpoint.sim.topologies import Row
 from flowpoint.sim.world import InvariantBroken, SimProcess, SimWorld
 
+ASKED = (FaultKind.ASK_SAVEPOINT, FaultKind.ASK_RESCALE, FaultKind.ASK_RESCALE, FaultKind.ASK_STOP_TO)
 DISK_TROUBLE = frozenset({FaultKind.DISK_ERRORS, FaultKind.LOST_ANSWERS, FaultKind.DISK_FULL})
 
 
@@ -48,6 +51,7 @@ class JobScenario:
         self.checked = checked
         self._programs: Programs
         self._storage: StorageChecker | None = None
+        self._savepoints: SavepointChecker | None = None
 
     def set_up(self, world: SimWorld) -> None:
         shape = self.shape
@@ -56,6 +60,7 @@ class JobScenario:
         if self.checked:
             self._storage = StorageChecker(world, STORAGE)
             OutputChecker(world, OUTPUT, self._storage, takes_back=shape.takes_back)
+            self._savepoints = SavepointChecker(world, SAVEPOINTS, self._storage)
             MessageChecker(world, self._storage)
         self._programs = install(world, job_text(shape), shape.settings, JOB_FILE, STORAGE)
 
@@ -78,8 +83,10 @@ class JobScenario:
 
     def judge(self, world: SimWorld) -> None:
         check_output(self.shape, read_output(world))
-        if self._storage is None:
+        if self._storage is None or self._savepoints is None:
             return
+        for path in self._programs.savepoints:
+            self._savepoints.check_whole(path.removeprefix(f"{SAVEPOINTS}/"))
         newest = self._storage.newest
         if newest is None or newest.kind != "finished":
             raise InvariantBroken(f"the job has finished, and its log ends with {newest}")
@@ -95,11 +102,25 @@ class JobScenario:
                 raise InvariantBroken(f"the job has finished and left files that no retained checkpoint names: {left}")
 
 
+class AskedScenario(JobScenario):
+    """A job of which a person keeps asking for savepoints, hand-overs and rescales while faults happen."""
+
+    def __init__(self, seed: int) -> None:
+        draw = Random(f"{seed}:asked")
+        shape, mix = draw_shape(draw), draw_mix(draw, ALL_FAULTS)
+        records = max(shape.records, 500)
+        settings = replace(shape.settings, workers=draw.choice((0, shape.settings.workers)))
+        shape = replace(shape, records=records, rate=records // draw.choice((1, 2, 4)), settings=settings)
+        kinds = (*mix.kinds, *ASKED * draw.choice((1, 2, 4)))
+        super().__init__(seed, shape=shape, mix=replace(mix, kinds=kinds, quiet=0.1, gap=draw.choice((0.1, 0.3))))
+
+
 def read_output(world: SimWorld) -> Counter[Row]:
     """The rows of all committed parts."""
     rows: Counter[Row] = Counter()
     for name in world.files.list(OUTPUT):
         if name.startswith("part-"):
-            for line in bytes(world.files.file(f"{OUTPUT}/{name}").data).splitlines():
-                rows[tuple(json.loads(line))] += 1
+            lines = bytes(world.files.file(f"{OUTPUT}/{name}").data).splitlines()
+            # One call for all of them: a call per line would take longer than the job.
+            rows.update(tuple(row) for row in json.loads(b"[%s]" % b",".join(lines)))
     return rows

@@ -35,6 +35,7 @@ _FIELDS: Mapping[str, type] = {
     "plan": dict,
     "operators": dict,
 }
+_OPTIONAL_FIELDS: Mapping[str, type] = {"handed_on": bool, "origin": dict}
 _FILE_FIELDS: Mapping[str, type] = {
     "path": str,
     "kind": str,
@@ -50,6 +51,7 @@ _SUBTASK_FIELDS: Mapping[str, type] = {
     "states": dict,
     "splits": list,
     "committables": list,
+    "exports": list,
     "broadcast": list,
     "channels": list,
     "watermark": int,
@@ -109,7 +111,7 @@ async def verify(storage: Storage, manifest: Manifest, *, deep: bool) -> list[Da
 
 async def verify_file(storage: Storage, file: StateFile, *, deep: bool) -> Damage | None:
     """What is wrong with one file, if anything: see `verify`."""
-    problem = await (_check_bytes(storage, file) if deep else _check_size(storage, file))
+    problem = await (check_file(storage, file) if deep else _check_size(storage, file))
     return Damage(file.path, problem) if problem else None
 
 
@@ -121,8 +123,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
     """
     body: dict[str, Any] = {"format": manifest.format}
     body |= {field: getattr(manifest, field) for field in _FIELDS if field != "operators"}
-    if manifest.origin:
-        body["origin"] = manifest.origin
+    body |= {field: value for field in _OPTIONAL_FIELDS if (value := getattr(manifest, field))}
     body["operators"] = {uid: _operator_data(uid, operator) for uid, operator in manifest.operators.items()}
     try:
         return encoding.encode(body)
@@ -139,11 +140,10 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
     body = encoding.decode(data, path, newest_format=MANIFEST_FORMAT, what=WHAT)
     _check_fields(body, _FIELDS, path, "")
     operators = {uid: _decode_operator(uid, operator, path) for uid, operator in body["operators"].items()}
-    plain = {field: body[field] for field in _FIELDS if field != "operators"}
-    origin = body.get("origin", {})
-    if type(origin) is not dict:
-        raise encoding.damaged(path, WHAT, f"'origin' is {origin!r:.200}")
-    return Manifest(operators=operators, format=body["format"], origin=origin, **plain)
+    optional = {field: kind for field, kind in _OPTIONAL_FIELDS.items() if field in body}
+    _check_fields(body, optional, path, "")
+    plain = {field: body[field] for field in (*_FIELDS, *optional) if field != "operators"}
+    return Manifest(operators=operators, format=body["format"], **plain)
 
 
 def _operator_data(uid: str, operator: OperatorState) -> dict[str, Any]:
@@ -191,7 +191,8 @@ def _check_subtask(data: Any, path: str, where: str) -> None:
     _check_fields(data, {field: _SUBTASK_FIELDS[field] for field in data}, path, where)
     if not _is_range(data.get("groups", [0, -1])):
         raise encoding.damaged(path, WHAT, f"the key groups of {where} are {data['groups']!r:.200}")
-    for file in (*data.get("files", ()), *data.get("broadcast", ()), *data.get("channels", ())):
+    kinds = ("files", "exports", "broadcast", "channels")
+    for file in (file for kind in kinds for file in data.get(kind, ())):
         _check_fields(file, _FILE_FIELDS, path, f"a file of {where}")
         sound = _is_range(file["groups"]) and set(file) == set(_FILE_FIELDS)
         if not sound or file["bytes"] < 0 or not names.is_object(file["path"]):
@@ -228,7 +229,7 @@ async def _check_size(storage: Storage, file: StateFile) -> str:
     return f"{'longer' if len(tail) > file.bytes - offset else 'shorter'} than the {file.bytes} bytes it must have"
 
 
-async def _check_bytes(storage: Storage, file: StateFile) -> str:
+async def check_file(storage: Storage, file: StateFile) -> str:
     """What is wrong with a file's bytes, or ""."""
     digest = xxh3_64()
     seen = 0
@@ -247,4 +248,4 @@ async def _check_bytes(storage: Storage, file: StateFile) -> str:
     return ""
 
 
-assert set(_FIELDS) | {"format", "origin"} == {field.name for field in fields(Manifest)}
+assert set(_FIELDS) | set(_OPTIONAL_FIELDS) | {"format"} == {field.name for field in fields(Manifest)}

@@ -3,6 +3,11 @@
     commits/00000017.json               entry 17 of the commit log
     chk-17-a7/manifest.json             the manifest of checkpoint 17, written in attempt 7
     shared/<uid>-<subtask>-a7-3.delta   third file of state of a subtask, written in attempt 7
+    chk-17-a7/0003-<...>                a file of the snapshot that a run started from, linked or copied in attempt 7
+
+and in the folder of a savepoint, `savepoint-<job>-18`:
+
+    manifest.json, data/<uid>-<subtask>-<lineage>-a7.base, data/<uid>-<subtask>-<lineage>-a7.output.3
 
 A uid may hold any character and have any length; in a file name it stands as a short slug. A uid that is not plainly
 a slug already gets the hash of the whole uid, so that two uids never share a name, not even on a file system that
@@ -26,6 +31,7 @@ from xxhash import xxh3_64_hexdigest
 COMMITS = "commits/"
 SHARED = "shared/"
 CHECKPOINTS = "chk-"
+SAVED = "data/"
 MANIFEST = "manifest.json"
 
 _SLUG_MAX = 40
@@ -106,6 +112,41 @@ def state_file(uid: str, subtask: int, attempt: int, sequence: int, kind: str) -
         'shared/counts-0-a7-3.delta'
     """
     return f"{SHARED}{uid_slug(uid)}-{subtask}-a{attempt}-{sequence}.{kind}"
+
+
+def savepoint_folder(job: str, savepoint: int) -> str:
+    """The name of a savepoint's folder.
+
+    Example:
+        >>> savepoint_folder("wordcount", 18)
+        'savepoint-wordcount-18'
+    """
+    return f"savepoint-{job}-{savepoint}"
+
+
+def savepoint_tag(lineage: str, attempt: int) -> str:
+    """What tells the files of one attempt's savepoint from all others' that may be in its folder."""
+    return f"-{uid_slug(lineage)}-a{attempt}."
+
+
+def savepoint_state(uid: str, subtask: int, lineage: str, attempt: int) -> str:
+    """The name of a file of state in a savepoint."""
+    return f"{SAVED}{uid_slug(uid)}-{subtask}{savepoint_tag(lineage, attempt)}base"
+
+
+def savepoint_output(uid: str, subtask: int, lineage: str, attempt: int) -> str:
+    """The beginning of the names of a sink's files in a savepoint."""
+    return f"{SAVED}{uid_slug(uid)}-{subtask}{savepoint_tag(lineage, attempt)}output"
+
+
+def imported_file(directory: str, index: int, name: str) -> str:
+    """The name of a file that was taken over from another snapshot into a checkpoint's folder.
+
+    Example:
+        >>> imported_file("chk-18-a9", 3, "data/counts-0-1f3c-a7.base")
+        'chk-18-a9/0003-counts-0-1f3c-a7.base'
+    """
+    return f"{directory}/{index:04d}-{name.rpartition('/')[2]}"
 
 
 def native_file(name: str, index: int) -> str:

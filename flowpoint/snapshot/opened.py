@@ -130,7 +130,7 @@ class Operator:
     @property
     def bytes(self) -> int:
         """The size of its files."""
-        return sum({file.path: file.bytes for subtask in self.subtasks for file in subtask.files}.values())
+        return sum({file.path: file.bytes for subtask in self.subtasks for file in subtask.every_file()}.values())
 
     @cached_property
     def splits(self) -> list[SourceSplit]:

@@ -7,6 +7,7 @@ a commit that names what is gone (design 5a, rule 6). Garbage is found by `sweep
 Invariants:
 - A file that a kept checkpoint's manifest names is never deleted; while one such manifest cannot be read, no file is.
 - The newest entry of the log is never deleted, nor any newer than the oldest kept checkpoint but dropped checkpoints'.
+- Savepoints are a person's: neither they nor their entries are touched; a claimed snapshot goes with its checkpoint.
 - What belongs to another lineage is never deleted, nor what an attempt wrote that is not older than this one.
 - The last `ATTEMPTS_KEPT` "attempt" entries stay: an older coordinator that wakes up late finds the number it wants
   to take still taken, since the first entry after its own last one is the "attempt" entry of its successor.
@@ -16,7 +17,7 @@ Not here: which checkpoint to restore (`protocol.recovery`), sinks' leftovers (`
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from flowpoint.errors import SnapshotError, StorageError
@@ -142,6 +143,8 @@ def _deletable(entries: Sequence[CommitEntry], kept: set[str], lineage: str) -> 
                 return entry.directory not in kept
             case "attempt":
                 return entry.number < min(horizon, oldest_attempt)
+            case "savepoint":
+                return False
             case _:
                 return entry.number < horizon
 
@@ -168,13 +171,27 @@ def _holds_any(directory: str, files: Iterable[str]) -> bool:
 class Cleaner:
     """Deletes what may go, for one attempt of one job. There is one cleaner at a time, the coordinator's (rule 9)."""
 
-    def __init__(self, storage: Storage, log: CommitLog, *, lineage: str, attempt: int, retained: int) -> None:
-        """`retained` is how many completed checkpoints to keep."""
+    def __init__(
+        self,
+        storage: Storage,
+        log: CommitLog,
+        *,
+        lineage: str,
+        attempt: int,
+        retained: int,
+        remove_claimed: Callable[[str], Awaitable[None]] | None = None,
+    ) -> None:
+        """`retained` is how many completed checkpoints to keep.
+
+        `remove_claimed` removes a snapshot that the job has claimed, by its path: it goes with the checkpoint that was
+        made of it.
+        """
         self._storage = storage
         self._log = log
         self._lineage = lineage
         self._attempt = attempt
         self._retained = retained
+        self._remove_claimed = remove_claimed
         self._named: dict[str, frozenset[str]] = {}
         self._owed = Deletions()
 
@@ -196,9 +213,19 @@ class Cleaner:
         kept = kept_directories(entries, self._lineage, self._retained, pinned)
         self._owed += Deletions(files=tuple(abandoned))
         doomed = self._owed_still(kept, named) + fresh
+        try:
+            await self._release_claimed([entry for entry in entries if entry.number in fresh.commits])
+        except (StorageError, SnapshotError) as error:
+            # Its entry stays too, so that it is tried again.
+            return CleanReport(problems=(*problems, str(error)))
         report = await self._delete(doomed)
         self._named = {directory: files for directory, files in self._named.items() if directory in kept}
         return CleanReport(report.deleted, (*problems, *report.problems))
+
+    async def _release_claimed(self, dropped: Sequence[CommitEntry]) -> None:
+        for entry in dropped:
+            if entry.kind == "checkpoint" and entry.extra.get("claim") and self._remove_claimed is not None:
+                await self._remove_claimed(entry.extra["from"])
 
     async def sweep(self, pinned: Collection[str] = (), *, is_over: bool = False) -> CleanReport:
         """Delete what older attempts of this lineage left and no kept checkpoint needs; with `is_over` this one, too.

@@ -64,7 +64,10 @@ class Storage(Protocol):
         """
 
     async def adopt(self, local_path: str, name: str) -> bool:
-        """Like `put_if_absent`, from a durable local file that never changes: linked if possible, else copied."""
+        """Like `put_if_absent`, from a durable local file that never changes: linked if possible, else copied.
+
+        FileNotFoundError when there is no such file.
+        """
 
 
 class FolderStorage:
@@ -151,6 +154,8 @@ class FolderStorage:
         except FileExistsError:
             await self._sync_folder(folder, name)
             return False
+        except FileNotFoundError:
+            raise
         except OSError as error:
             if error.errno in _NO_LINK:
                 return await self.put_if_absent(name, _LocalFile(self._disk, local_path))

@@ -48,7 +48,7 @@ def verify(snapshot: Snapshot) -> Report:
     seen: set[str] = set()
     for operator in snapshot.operators.values():
         for subtask in operator.subtasks:
-            for file in subtask.files:
+            for file in subtask.every_file():
                 if file.path not in seen:
                     seen.add(file.path)
                     _check_file(snapshot, subtask, file, report)

@@ -26,6 +26,7 @@ from flowpoint.snapshot.storage import SLICE_BYTES, Storage
 BASE = "base"
 DELTA = "delta"
 NATIVE = "native"
+OUTPUT = "output"
 
 _FULL_DISK_PAUSE = 1.0
 
@@ -122,13 +123,31 @@ async def _write_slices(storage: Storage, frozen: FrozenState, name: str, groups
     return StateFile(name, kind, slices.bytes, slices.checksum, frozen.entries, groups)
 
 
+async def save_file(storage: Storage, path: str, name: str) -> StateFile:
+    """Take a durable local file of a sink, which is never changed again, into a savepoint.
+
+    Raises:
+        FileNotFoundError: it has another name by now.
+        StorageError: it could not be copied.
+    """
+    await storage.adopt(path, name)
+    size, checksum = await _hashed(storage, name)
+    return StateFile(name, OUTPUT, size, checksum)
+
+
 async def _adopt(storage: Storage, path: str, name: str, groups: tuple[int, int]) -> StateFile:
     """Take a native file over. It may be there already, from a try that met a full disk: it is the same then."""
     await storage.adopt(path, name)
+    size, checksum = await _hashed(storage, name)
+    return StateFile(name, NATIVE, size, checksum, 0, groups, {"file": path.rpartition("/")[2]})
+
+
+async def _hashed(storage: Storage, name: str) -> tuple[int, str]:
+    """The size and checksum of an object."""
     digest = xxh3_64()
     size = 0
     while data := await storage.get(name, size, SLICE_BYTES):
         digest.update(data)
         size += len(data)
         await asyncio.sleep(0)
-    return StateFile(name, NATIVE, size, digest.hexdigest(), 0, groups, {"file": path.rpartition("/")[2]})
+    return size, digest.hexdigest()

@@ -40,12 +40,14 @@ Buckets: TypeAlias = dict[int, tuple[list[Any], list[Any]]]
 class FrozenState:
     """`backend.Frozen` of a layered backend."""
 
-    def __init__(self, backend: LayeredBackend, number: int, *, full: bool) -> None:
+    def __init__(self, backend: LayeredBackend, number: int, *, full: bool, detached: bool = False) -> None:
+        """`detached`: a full file beside the chain, which neither ends it nor makes anything durable for it."""
         self.full = full
         self.replaces = 0
         self.native: Sequence[str] = ()
         self._backend = backend
         self._number = number
+        self._detached = detached
         self._entries: int | None = None
         self._bytes = 0
         self._data: list[bytes] | None = None
@@ -88,6 +90,9 @@ class FrozenState:
     def _settle(self, *, durable: bool) -> None:
         assert not self._is_settled, f"freeze {self._number} settled twice"
         self._is_settled = True
+        if self._detached:
+            self._backend.settle(self._number, full=True, durable=False)
+            return
         if durable and self.full and not self._bytes:
             # There was nothing at all to write: the chain is empty and stays so.
             self._backend.chain.clear()
@@ -102,7 +107,7 @@ class FrozenState:
         yield builder.header()
         absorbed: dict[str, dict[Any, Any]] = {}
         if self.full:
-            self.replaces = len(self._backend.chain)
+            self.replaces = 0 if self._detached else len(self._backend.chain)
         else:
             yield from self._absorb_small_files(absorbed)
         for name, table in list(self._backend.tables.items()):

@@ -133,14 +133,28 @@ class LayeredBackend:
             self.chain.is_broken = True
         # A chain that is merely too long is replaced by one base at a time; one that is no chain needs a base at once.
         full = self.chain.is_broken or (self.chain.must_restart and not self._bases_in_writing)
+        self._swap_out()
+        if full:
+            self._hold_bases()
+        return FrozenState(self, self._frozen_count, full=full)
+
+    def freeze_detached(self) -> FrozenState:
+        """See `backend.Backend`."""
+        self._swap_out()
+        self._hold_bases()
+        return FrozenState(self, self._frozen_count, full=True, detached=True)
+
+    def _swap_out(self) -> None:
+        """What was written since the last freeze becomes a segment of its own."""
         self._frozen_count += 1
         parts = [(table, layer) for table in self.tables.values() if (layer := table.swap()) is not None]
         if parts:
             self.segments.append(Segment(self._frozen_count, parts))
-        if full:
-            self._bases_in_writing += 1
-            self._set_must_copy()
-        return FrozenState(self, self._frozen_count, full=full)
+
+    def _hold_bases(self) -> None:
+        """Keep the bases as they are until the file that is made from them is written (`settle`)."""
+        self._bases_in_writing += 1
+        self._set_must_copy()
 
     def pending(self, number: int) -> list[Segment]:
         """The segments up to freeze `number` that are in no durable file."""

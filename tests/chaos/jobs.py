@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.e2e.shell import Running, Shell, committed
 
-RECORDS = 4000
+RECORDS = 3600
 RATE = 3000
 
 COUNTING = f"""

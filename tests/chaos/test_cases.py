@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from itertools import pairwise
 
 import pytest
 
@@ -84,7 +85,7 @@ def test_ac02_batches_flushed_by_time_beside_checkpoints_drop_nothing_and_keep_t
             seen.append(n)
         # One split after the other, each of them in order.
         assert sorted(seen) == list(range(key, 30_000, 100))
-        assert sum(after < before for before, after in zip(seen, seen[1:], strict=False)) < 16
+        assert sum(after < before for before, after in pairwise(seen)) < 16
     assert len(steps) == 100
 
 

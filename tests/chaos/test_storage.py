@@ -10,10 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from tests.chaos.jobs import assert_counted, newest_checkpoint, start_counting
-from tests.e2e.shell import Running, Shell
+from tests.chaos.jobs import assert_counted, start_counting
+from tests.e2e.shell import Shell
 
 # ---------------------------------------------------------------------------------------------------------- full disk
 
@@ -55,6 +56,29 @@ def test_when_the_disk_of_the_checkpoints_is_full_then_the_job_says_so_and_goes_
     assert_counted(shell)
 
 
+@pytest.mark.skipif(not can_mount(), reason="needs the right to mount a small tmpfs in a namespace (unshare -m)")
+def test_when_the_disk_of_the_home_is_full_then_the_job_restarts_until_there_is_room_again(shell: Shell) -> None:
+    small = shell.folder / "small"
+    small.mkdir()
+    shell.prefix = ("unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size=4m none {small} && exec "$@"', "sh")
+    shell.move_home("small/home")
+    running = start_counting(shell, "heap", 2, "--set", "restart.delay=200ms", "--set", "restart.delay_max=200ms")
+    running.wait_for("checkpoint_completed", 2)
+    worker, *_ = psutil.Process(running.pid).children()
+
+    ballast = fill(Path(f"/proc/{running.pid}/root{small}"))
+    worker.kill()
+    running.wait_for("restarting", 3)
+    ballast.unlink()
+    running.wait_for("running", 2)
+    done = running.wait()
+
+    assert done.code == 0, done
+    told = [event["text"] for event in running.events("restarting")]
+    assert any("No space left" in text or "the disk is full" in text for text in told), told
+    assert_counted(shell)
+
+
 # ---------------------------------------------------------------------------------------------------- damaged snapshot
 
 
@@ -63,9 +87,9 @@ def storage(shell: Shell) -> Path:
     return shell.home.checkpoints("counting")
 
 
-def manifest_of(shell: Shell, checkpoint: dict[str, Any]) -> Path:
+def manifest_of(shell: Shell, checkpoint: str) -> Path:
     """The manifest of a checkpoint."""
-    return storage(shell) / Path(checkpoint["path"]).name / "manifest.json"
+    return storage(shell) / checkpoint / "manifest.json"
 
 
 def names_in(manifest: Path) -> set[str]:
@@ -80,54 +104,66 @@ def names_in(manifest: Path) -> set[str]:
     return walk(json.loads(manifest.read_text()))
 
 
-def flip_a_byte(shell: Shell, checkpoint: dict[str, Any]) -> None:
-    """Damage a file that only this checkpoint has, without changing its size."""
-    newest = manifest_of(shell, checkpoint)
-    others = set().union(*(names_in(m) for m in storage(shell).glob("chk-*/manifest.json") if m != newest))
-    path = storage(shell) / sorted(names_in(newest) - others)[0]
+def own_file_of(shell: Shell, checkpoint: str) -> Path:
+    """A state file that only this checkpoint has."""
+    own = manifest_of(shell, checkpoint)
+    others = [names_in(manifest) for manifest in storage(shell).glob("chk-*/manifest.json") if manifest != own]
+    return storage(shell) / min(names_in(own).difference(*others))
+
+
+def flip_a_byte(shell: Shell, checkpoint: str) -> None:
+    """Damage that does not show in a file's size."""
+    path = own_file_of(shell, checkpoint)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
     path.write_bytes(content)
 
 
-def truncate_a_file(shell: Shell, checkpoint: dict[str, Any]) -> None:
-    """Shorten a file that only this checkpoint has."""
-    newest = manifest_of(shell, checkpoint)
-    others = set().union(*(names_in(m) for m in storage(shell).glob("chk-*/manifest.json") if m != newest))
-    path = storage(shell) / sorted(names_in(newest) - others)[0]
+def truncate_a_file(shell: Shell, checkpoint: str) -> None:
+    """Half a state file."""
+    path = own_file_of(shell, checkpoint)
     os.truncate(path, path.stat().st_size // 2)
 
 
-def truncate_the_manifest(shell: Shell, checkpoint: dict[str, Any]) -> None:
+def truncate_the_manifest(shell: Shell, checkpoint: str) -> None:
     """Half a manifest."""
     path = manifest_of(shell, checkpoint)
     os.truncate(path, path.stat().st_size // 2)
 
 
-def remove_the_manifest(shell: Shell, checkpoint: dict[str, Any]) -> None:
+def remove_the_manifest(shell: Shell, checkpoint: str) -> None:
     """None at all."""
     manifest_of(shell, checkpoint).unlink()
 
 
-Damage = Callable[[Shell, dict[str, Any]], None]
+Damage = Callable[[Shell, str], None]
 
 
-def kill_behind_a_checkpoint(shell: Shell, backend: str) -> tuple[Running, dict[str, Any]]:
-    """A run that was killed, and its newest checkpoint."""
+def kill_behind_a_checkpoint(shell: Shell, backend: str) -> str:
+    """Kill a run that has checkpoints; returns the folder of the newest, as the commit log says."""
     running = start_counting(shell, backend, 2)
     running.wait_for("checkpoint_completed", 4)
     running.kill()
     entries = sorted((storage(shell) / "commits").glob("*.json"))
-    newest = [entry for path in entries if (entry := json.loads(path.read_text()))["kind"] == "checkpoint"][-1]
-    return running, {"path": newest["checkpoint"] if isinstance(newest["checkpoint"], str) else newest["directory"]}
+    kinds = [json.loads(path.read_text()) for path in entries]
+    newest: str = [entry["checkpoint"] for entry in kinds if entry["kind"] == "checkpoint"][-1]
+    return newest
 
 
-@pytest.mark.parametrize("damage", [flip_a_byte, truncate_a_file, truncate_the_manifest, remove_the_manifest])
-@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+@pytest.mark.parametrize(
+    ("backend", "damage"),
+    [
+        ("heap", flip_a_byte),
+        ("rocksdb", flip_a_byte),
+        ("heap", truncate_a_file),
+        ("rocksdb", truncate_the_manifest),
+        ("heap", remove_the_manifest),
+    ],
+)
 def test_when_the_newest_checkpoint_is_damaged_then_an_older_one_is_used_and_the_output_taken_back(
     shell: Shell, backend: str, damage: Damage
 ) -> None:
-    _, newest = kill_behind_a_checkpoint(shell, backend)
+    newest = kill_behind_a_checkpoint(shell, backend)
     damage(shell, newest)
 
     running = start_counting(shell, backend, 2)
@@ -135,6 +171,6 @@ def test_when_the_newest_checkpoint_is_damaged_then_an_older_one_is_used_and_the
 
     assert done.code == 0, done
     warnings = " ".join(event["text"] for event in running.events("warning"))
-    assert f"checkpoint {Path(newest['path']).name} is damaged and is skipped" in warnings, done
-    assert running.events("restored")[-1]["data"]["directory"] != Path(newest["path"]).name
+    assert f"checkpoint {newest} is damaged and is skipped" in warnings, done
+    assert running.events("restored")[-1]["data"]["directory"] != newest
     assert_counted(shell)

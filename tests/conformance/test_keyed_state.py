@@ -15,7 +15,7 @@ from flowpoint.errors import BadRecordError, ConfigError, IncompatibleStateError
 from flowpoint.model.key_groups import group_range
 from flowpoint.model.manifest import StateFile
 from flowpoint.model.settings import StateSettings
-from flowpoint.state.backend import Backend
+from flowpoint.state.backend import Backend, Frozen
 from flowpoint.state.open import open_backend
 from flowpoint.state.spec import ABSENT, TOMBSTONE, StateSpec
 from tests.conformance.state_jobs import KINDS, LIST, MAP, MAX, VALUE, Job, contents
@@ -625,3 +625,75 @@ def test_closing_removes_the_local_database_even_while_a_base_is_being_written(t
     job.backend.close()
 
     assert not list(tmp_path.glob("rocksdb/*.sst"))
+
+
+# ---------------------------------------------------------------------- savepoints
+
+
+def detached(job: Job) -> Job:
+    """A savepoint of a job's state: one file that stands alone."""
+    return Job(job.backend, (written(job.backend.freeze_detached()),))
+
+
+def written(frozen: Frozen) -> tuple[StateFile, bytes]:
+    data = b"".join(frozen.chunks())
+    frozen.durable()
+    return StateFile("savepoint", "base", len(data), ""), data
+
+
+def test_a_detached_file_holds_everything_and_the_chain_goes_on_without_it(open_one: Open) -> None:
+    job = Job(open_one())
+    table, entries = job.backend.table(VALUE), job.backend.map_table(MAP)
+    for number in range(500):
+        table.put(number, number)
+        entries.put(number, "x", number)
+    job.checkpoint()
+    job.merge()
+    table.put(1, "changed")
+    table.delete(2)
+
+    savepoint = detached(job)
+    table.put(3, "later")
+    job.checkpoint()
+
+    assert [(file.kind, file.entries) for file, _ in job.files] == [("base", 1000), ("delta", 3)]
+    expected = {number: number for number in range(500) if number != 2} | {1: "changed"}
+    assert contents(restored(open_one, savepoint)) == expected
+    assert contents(restored(open_one, job)) == expected | {3: "later"}
+
+
+@pytest.mark.parametrize("ends_well", [True, False])
+def test_what_is_written_while_a_detached_file_is_made_is_not_in_it(open_one: Open, ends_well: bool) -> None:
+    job = Job(open_one())
+    table = job.backend.table(LIST)
+    for number in range(300):
+        table.put(number, [number])
+    job.checkpoint()
+    job.merge()
+    frozen = job.backend.freeze_detached()
+
+    data = bytearray()
+    for part in frozen.chunks():
+        data += part
+        for number in (1, 299):
+            value = table.load(number, [])
+            value.append("later")
+            table.put(number, value)
+        job.backend.merge_some()
+    frozen.durable() if ends_well else frozen.failed()
+    job.checkpoint()
+    job.merge()
+
+    savepoint = Job(job.backend, ((StateFile("savepoint", "base", len(data), ""), bytes(data)),))
+    assert contents(restored(open_one, savepoint), LIST) == {number: [number] for number in range(300)}
+    assert contents(restored(open_one, job), LIST) == contents(job.backend, LIST)
+
+
+def test_a_detached_file_of_state_that_has_no_checkpoint_yet_leaves_it_to_the_next_one(open_one: Open) -> None:
+    job = Job(open_one())
+    job.backend.table(VALUE).put("a", 1)
+
+    savepoint = detached(job)
+    job.checkpoint()
+
+    assert contents(restored(open_one, savepoint)) == contents(restored(open_one, job)) == {"a": 1}

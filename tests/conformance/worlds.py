@@ -16,6 +16,7 @@ import uvloop
 
 from flowpoint.host.base import Host
 from flowpoint.host.system import SystemHost
+from tests.simulation.worlds import SIMULATED_WORLDS
 
 Check = Callable[[Host, Host, str], Awaitable[None]]
 
@@ -52,6 +53,7 @@ class SystemWorld:
 WORLDS: list[World] = [
     SystemWorld("asyncio", asyncio.new_event_loop),
     SystemWorld("uvloop", uvloop.new_event_loop),
+    *SIMULATED_WORLDS,
 ]
 
 

@@ -39,6 +39,7 @@ def running_counts(items: list[str]) -> Counter[tuple[str, int]]:
 def test_every_job_is_tested() -> None:
     assert {path.stem for path in (ROOT / "jobs").glob("*.py")} == {
         "inactivity_alert",
+        "readings_per_minute",
         "user_statistics",
         "vocabulary",
         "wordcount",
@@ -88,3 +89,21 @@ def test_inactivity_alert(shell: Shell, backend: str) -> None:
     assert {sensor for sensor, _ in output} == {f"sensor-{n}" for n in range(5)}
     assert all(sensor == f"sensor-{reading // 20}" for sensor, reading in output)
     assert len(output) == len(set(map(tuple, output)))
+
+
+@BACKENDS
+def test_readings_per_minute(shell: Shell, backend: str) -> None:
+    minutes: dict[tuple[str, int], list[int]] = {}
+    late = []
+    for n in range(20_000):
+        at, sensor = max(0, (n - n * 7 % 5) * 1000 - (7_200_000 if n % 10_000 == 9_999 else 0)), f"sensor-{n % 3}"
+        if n % 10_000 == 9_999:
+            late.append((sensor, at))
+        else:
+            minutes.setdefault((sensor, at // 60_000 * 60_000), []).append(n % 17)
+
+    run(shell, "readings_per_minute.py", backend, "readings=20000")
+
+    found = committed(shell.folder / "out/minutes")
+    assert sorted(found) == sorted([*key, len(values), max(values)] for key, values in minutes.items())
+    assert sorted(map(tuple, committed(shell.folder / "out/late"))) == sorted(late)

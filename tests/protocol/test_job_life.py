@@ -20,7 +20,9 @@ from flowpoint.protocol.restart import GiveUp, Restart
 
 EVENTS = {
     event: event(**{field.name: value for field in fields(event) if (value := SAMPLES.get(field.name)) is not None})
-    for SAMPLES in [{"reason": "disk full", "verdict": Restart(1.5), "restart": 1, "checkpoint": 9, "lost": (0,)}]
+    for SAMPLES in [
+        {"reason": "disk full", "verdict": Restart(1.5), "restart": 1, "checkpoint": 9, "lost": (0,), "parallelism": 3}
+    ]
     for event in ev.JobEvent.__args__
 }
 LOST = ev.FailureSeen("worker 1 was killed", Restart(0.0), lost=(1,))
@@ -32,6 +34,7 @@ PATHS = {
     JobState.DEPLOYING: TO_RUNNING[:2],
     JobState.RUNNING: TO_RUNNING,
     JobState.RESTARTING: (*TO_RUNNING, LOST),
+    JobState.RESCALING: (*TO_RUNNING, ev.RescaleRequested(3)),
     JobState.STOPPING: (*TO_RUNNING, ev.StopRequested()),
     JobState.FINISHING: (*TO_RUNNING, ev.AllEnded()),
     JobState.COMMITTING: (*TO_RUNNING, ev.StopRequested(), ev.StopCheckpointDone(9)),
@@ -100,7 +103,9 @@ def test_when_a_job_is_asked_about_then_its_answers_fit_its_state():
     for state, path in PATHS.items():
         life = life_after(*path)
         assert life.is_over == (state in OVER)
-        assert life.is_live == (state.name in {"DEPLOYING", "RUNNING", "STOPPING", "FINISHING", "COMMITTING"})
+        assert life.is_live == (
+            state.name in {"DEPLOYING", "RUNNING", "RESCALING", "STOPPING", "FINISHING", "COMMITTING"}
+        )
         assert life.awaits_workers == (state.name in {"STARTING", "RESTARTING"})
 
 
@@ -220,13 +225,13 @@ def test_when_the_failure_is_hopeless_then_the_job_fails_with_its_reason():
 
 
 @pytest.mark.parametrize(
-    "state", ["STARTING", "DEPLOYING", "RUNNING", "RESTARTING", "STOPPING", "FINISHING", "COMMITTING"]
+    "state", ["STARTING", "DEPLOYING", "RUNNING", "RESTARTING", "RESCALING", "STOPPING", "FINISHING", "COMMITTING"]
 )
 def test_when_a_stop_is_asked_for_and_a_failure_comes_then_it_still_happens_after_recovery(state):
     life = life_after(*PATHS[JobState[state]], ev.StopRequested())
 
     life.handle(LOST)
-    restart = life.restarts
+    restart = life.turn
     actions = told(life, ev.RestartDue(restart), ev.WorkersReady(), ev.AllDeployed())
 
     assert actions[-4:] == [
@@ -320,6 +325,77 @@ def test_when_a_cancel_is_asked_for_then_pending_checkpoints_are_aborted_as_stop
     ]
 
 
+def test_when_a_stop_with_a_savepoint_is_asked_for_then_its_checkpoint_writes_it_too():
+    life = life_after(*TO_RUNNING)
+
+    assert life.handle(ev.StopRequested(0, "/backup"))[-1] == ev.TriggerStopCheckpoint("/backup")
+
+
+def test_when_a_rescale_is_asked_for_then_a_checkpoint_is_taken_and_the_next_attempt_has_the_new_parallelism():
+    life = life_after(*TO_RUNNING)
+
+    assert life.handle(ev.RescaleRequested(3)) == [ev.SuspendCheckpoints(), ev.TriggerRescaleCheckpoint()]
+    assert life.handle(ev.RescaleCheckpointDone(9)) == [
+        ev.AbortCheckpoints(CheckpointFailure.ABORTED_BY_RESCALE),
+        ev.ReleaseAttempt(),
+        ev.ChangeParallelism(3),
+        ev.ScheduleRestart(0.0, restart=1),
+    ]
+    assert told(life, ev.RestartDue(1), ev.WorkersReady()) == [ev.SpawnWorkers(), ev.DeployAttempt()]
+    assert life.handle(ev.AllDeployed()) == [ev.StartRecords(), ev.StartCheckpoints(), ev.ReportRescaled()]
+    assert life.restarts == 0
+
+
+def test_when_the_checkpoint_of_a_rescale_fails_then_the_job_goes_on_as_before_and_says_so():
+    life = life_after(*PATHS[JobState.RESCALING])
+
+    assert life.handle(ev.RescaleCheckpointFailed("disk full")) == [
+        ev.ReportRescaleFailed("disk full"),
+        ev.ResumeSources(),
+        ev.ResumeCheckpoints(),
+    ]
+    assert life.state is JobState.RUNNING
+
+
+def test_when_a_worker_dies_before_the_checkpoint_of_a_rescale_then_the_job_restarts_as_it_was():
+    life = life_after(*PATHS[JobState.RESCALING])
+
+    actions = told(life, LOST, ev.RestartDue(1), ev.WorkersReady(), ev.AllDeployed())
+
+    assert ev.ReportRescaleFailed("worker 1 was killed") in actions
+    assert not any(isinstance(action, ev.ChangeParallelism | ev.ReportRescaled) for action in actions)
+
+
+def test_when_a_worker_dies_after_the_checkpoint_of_a_rescale_then_the_new_parallelism_stays():
+    life = life_after(*PATHS[JobState.RESCALING], ev.RescaleCheckpointDone(9))
+
+    actions = told(life, LOST, ev.RestartDue(1), ev.RestartDue(2), ev.WorkersReady(), ev.AllDeployed())
+
+    assert actions[-1] == ev.ReportRescaled()
+
+
+def test_when_a_rescale_is_asked_for_at_another_time_then_whoever_asks_is_told():
+    life = life_after(*PATHS[JobState.RESTARTING])
+
+    assert life.handle(ev.RescaleRequested(3)) == [
+        ev.ReportRescaleFailed("the job is restarting; try again when it is running")
+    ]
+
+
+def test_when_a_stop_is_asked_for_while_rescaling_then_it_happens_after_the_rescale():
+    life = life_after(*PATHS[JobState.RESCALING], ev.StopRequested())
+
+    actions = told(life, ev.RescaleCheckpointDone(9), ev.RestartDue(1), ev.WorkersReady(), ev.AllDeployed())
+
+    assert actions[-1] == ev.TriggerStopCheckpoint()
+
+
+def test_when_a_stop_is_asked_for_while_rescaling_and_the_rescale_fails_then_it_happens_at_once():
+    life = life_after(*PATHS[JobState.RESCALING], ev.StopRequested())
+
+    assert life.handle(ev.RescaleCheckpointFailed("disk full"))[-1] == ev.TriggerStopCheckpoint()
+
+
 # ------------------------------------------------------------------ all that can happen
 
 
@@ -335,7 +411,8 @@ class World:
         self.deploying = self.flowing = self.ended = self.periodic = False
         self.last = ""  # the last checkpoint that is being taken
         self.appending = ""
-        self.failures_left, self.stops_left, self.tolerated_left = 3, 2, 1
+        self.failures_left, self.stops_left, self.tolerated_left, self.rescales_left = 2, 2, 1, 1
+        self.rescaling = False  # somebody waits for the end of a rescale
         self.exits = 0
 
     def key(self):
@@ -369,6 +446,8 @@ class World:
             yield ev.AllEnded()
         if self.last == "stop":
             yield ev.StopCheckpointDone(9)
+        if self.last == "rescale":
+            yield ev.RescaleCheckpointDone(9)
         if self.last == "final":
             yield ev.FinalCheckpointDone(9)
         if state is JobState.COMMITTING:
@@ -381,10 +460,14 @@ class World:
         state = self.life.state
         if self.stops_left:
             yield ev.StopRequested()
+        if self.rescales_left and not self.rescaling:
+            yield ev.RescaleRequested(3)
         if self.flowing:
             yield ev.AllCommitted(8)
         if self.tolerated_left and self.last == "stop":
             yield ev.StopCheckpointFailed("tolerated")
+        if self.tolerated_left and self.last == "rescale":
+            yield ev.RescaleCheckpointFailed("tolerated")
         if self.tolerated_left and self.last == "final":
             yield ev.FinalCheckpointFailed("tolerated")
         if not self.failures_left:
@@ -422,10 +505,13 @@ class World:
                 self.appending = ""
             case ev.StopRequested():
                 self.stops_left -= 1
-            case ev.StopCheckpointFailed() | ev.FinalCheckpointFailed():
+            case ev.RescaleRequested():
+                self.rescales_left -= 1
+                self.rescaling = True
+            case ev.StopCheckpointFailed() | ev.FinalCheckpointFailed() | ev.RescaleCheckpointFailed():
                 self.tolerated_left -= 1
                 self.last = ""
-            case ev.StopCheckpointDone() | ev.FinalCheckpointDone():
+            case ev.StopCheckpointDone() | ev.FinalCheckpointDone() | ev.RescaleCheckpointDone():
                 self.last = ""
             case ev.RestartDue(number):
                 self.timer = 0 if number == self.timer else self.timer
@@ -474,6 +560,14 @@ class World:
             case ev.TriggerStopCheckpoint():
                 assert self.flowing and not self.last
                 self.last = "stop"
+            case ev.TriggerRescaleCheckpoint():
+                assert self.flowing and not self.last
+                self.last = "rescale"
+            case ev.ChangeParallelism():
+                assert not (self.deploying or self.flowing), "the parallelism of an attempt was changed"
+            case ev.ReportRescaled() | ev.ReportRescaleFailed():
+                assert self.rescaling, "told twice how the rescale ended"
+                self.rescaling = False
             case ev.TriggerFinalCheckpoint():
                 assert self.flowing and self.ended and not self.last
                 self.last = "final"
@@ -492,7 +586,7 @@ class World:
         if life.is_over:
             return
         assert self.periodic == (state is JobState.RUNNING)
-        assert bool(self.last) == (state in (JobState.STOPPING, JobState.FINISHING))
+        assert bool(self.last) == (state in (JobState.STOPPING, JobState.RESCALING, JobState.FINISHING))
         assert bool(self.appending) == (state is JobState.RECORDING)
         assert self.deploying == (state is JobState.DEPLOYING)
 

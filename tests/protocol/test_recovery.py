@@ -13,6 +13,7 @@ from flowpoint.protocol.recovery import (
     StartEmpty,
     choose,
     next_checkpoint_id,
+    standing,
 )
 
 
@@ -268,3 +269,49 @@ def test_when_any_mix_of_checkpoints_is_damaged_then_only_ancestors_are_restored
                 assert isinstance(decision, Refuse)
             else:
                 assert decision.entry.checkpoint == good[0]
+
+
+# ------------------------------------------------------------------ hand-overs, savepoints, refused starts
+
+
+def told(number, kind, lineage="L1", checkpoint=0, **extra):
+    directory = f"chk-{checkpoint}-a1" if checkpoint else ""
+    return CommitEntry(number, kind, 1, lineage, checkpoint, directory, 0, f"n{number}", 0, extra)
+
+
+def test_when_the_output_was_handed_on_then_the_job_is_refused_and_told_how_to_go_on():
+    log = [told(1, "attempt"), told(2, "checkpoint", checkpoint=1), told(3, "stopped", checkpoint=1, savepoint="/sp/5")]
+
+    decision = choose(log, {}, can_take_back=True)
+
+    assert isinstance(decision, Refuse)
+    assert "/sp/5" in decision.reason
+    assert "--from" in decision.reason
+
+
+def test_when_a_plain_stop_is_the_last_entry_then_the_job_goes_on():
+    log = [told(1, "attempt"), told(2, "checkpoint", checkpoint=1), told(3, "stopped", checkpoint=1)]
+
+    assert isinstance(choose(log, {"chk-1-a1": None}, can_take_back=True), Restore)
+
+
+def test_when_a_start_was_refused_then_the_lineage_before_it_is_still_the_job():
+    log = [
+        told(1, "attempt"),
+        told(2, "checkpoint", checkpoint=1),
+        told(3, "attempt", "L2"),
+        told(4, "checkpoint", "L2", checkpoint=1),
+        told(5, "abandoned", "L2", checkpoint=1),
+    ]
+
+    decision = choose(log, {"chk-1-a1": None}, can_take_back=True)
+
+    assert [entry.number for entry in standing(log)] == [1, 2]
+    assert decision == Restore(log[1])
+
+
+def test_when_a_savepoint_was_made_then_no_later_id_is_its_own():
+    log = [told(1, "attempt"), told(2, "savepoint", savepoint="/sp/7", id=7)]
+
+    assert next_checkpoint_id(log) == 8
+    assert choose(log, {}, can_take_back=True) == StartEmpty("L1")

@@ -231,6 +231,67 @@ def test_when_a_restarted_source_is_dealt_out_then_it_is_as_at_its_start():
     assert again["u"] == start
 
 
+# ------------------------------------------------------------------ broadcast state and watermarks
+
+
+def co_process(*copies, watermarks=None):
+    """Snapshot of a function with broadcast state: per subtask, its copy and its watermark."""
+    watermarks = watermarks or [None] * len(copies)
+    subtasks = [
+        SubtaskState(
+            broadcast=(StateFile(copy, "base", 10, "c", 1, (0, GROUPS - 1)),) if copy else (), watermark=watermark
+        )
+        for copy, watermark in zip(copies, watermarks, strict=True)
+    ]
+    return OperatorState(len(copies), tuple(subtasks))
+
+
+def given_to(operator, parallelism, kind=OperatorKind.PLAIN_CO_PROCESS, **more):
+    """What each new subtask takes over."""
+    plan = plan_of(OperatorSpec("op", "op", kind, parallelism))
+    dealt = assign_state({"op": operator}, plan, max_parallelism=GROUPS, **more)["op"]
+    return [[SubtaskState.from_data(data) for data in states] for states in dealt]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (2, 2), (3, 2), (2, 5)])
+def test_every_new_subtask_takes_over_one_whole_copy_of_broadcast_state(before, after):
+    copies = [f"copy-{index}" for index in range(before)]
+
+    dealt = given_to(co_process(*copies), after)
+
+    assert [[file.path for state in states for file in state.broadcast] for states in dealt] == [
+        [copies[index % before]] for index in range(after)
+    ]
+
+
+def test_a_subtask_starts_at_its_own_watermark_and_at_the_least_of_all_after_a_rescale():
+    operator = co_process("", "", watermarks=[100, 70])
+
+    assert [[state.watermark for state in states] for states in given_to(operator, 2)] == [[100], [70]]
+    assert [[state.watermark for state in states] for states in given_to(operator, 3)] == [[70]] * 3
+
+
+def test_after_a_rescale_there_is_no_watermark_where_one_subtask_had_none():
+    assert given_to(co_process("", "", watermarks=[100, None]), 1) == [[]]
+
+
+def test_what_goes_on_from_a_drained_snapshot_begins_event_time_anew():
+    operator = co_process("copy", watermarks=[2**63 - 1])
+
+    assert [[state.watermark for state in states] for states in given_to(operator, 1, drained=True)] == [[None]]
+
+
+def test_broadcast_state_for_an_operator_that_has_none_is_refused():
+    with pytest.raises(IncompatibleStateError, match="'op': the snapshot holds broadcast state .* it is a map"):
+        given_to(co_process("copy"), 1, kind=OperatorKind.MAP)
+
+
+def test_a_watermark_alone_is_no_state_that_could_be_lost():
+    plan = plan_of(("other", OperatorKind.MAP, 1))
+
+    assert assign_state({"gone": co_process("", watermarks=[5])}, plan, max_parallelism=GROUPS) == {}
+
+
 # ------------------------------------------------------------------ records under way
 
 

@@ -21,11 +21,14 @@ from flowpoint.coordinator import checkpoints as checkpoints_module
 from flowpoint.coordinator.checkpoints import Checkpoints
 from flowpoint.coordinator.coordinator import Coordinator
 from flowpoint.model import messages
-from flowpoint.model.manifest import StateFile
+from flowpoint.model.manifest import StateFile, SubtaskState
 from flowpoint.model.plan import JobPlan, SubtaskId
 from flowpoint.protocol.alignment import BarrierAligner
 from flowpoint.protocol.checkpoint import PendingCheckpoint, collect_operators
 from flowpoint.protocol.membership import WorkerState
+from flowpoint.protocol.watermarks import InputWatermarks
+from flowpoint.runtime.parts import KeyedPart
+from flowpoint.runtime.subtask import Subtask
 from flowpoint.sim.faults import FaultKind, FaultMix
 from flowpoint.sim.jobs import JobShape, Topology, draw_shape
 from flowpoint.sim.scenario import JobScenario
@@ -223,6 +226,50 @@ def adopted_files(patch: pytest.MonkeyPatch) -> None:
 
 KILLS = (FaultKind.KILL_WORKER, FaultKind.KILL_WORKERS, FaultKind.KILL_COORDINATOR)
 
+# ---------------------------------------------------------------------- event time
+
+
+def watermark_first(patch: pytest.MonkeyPatch) -> None:
+    """A watermark goes on before what the timers emit that it makes fire."""
+    advance = Subtask.advance
+
+    async def tell_then_fire(self: Subtask, watermark: int) -> None:
+        self._pipeline.watermark = max(self._pipeline.watermark, watermark)
+        self._send_watermark()
+        await advance(self, watermark)
+
+    patch.setattr(Subtask, "advance", tell_then_fire)
+
+
+def greatest_watermark(patch: pytest.MonkeyPatch) -> None:
+    """The newest of all channels' watermarks counts, not the oldest."""
+
+    def risen(self: InputWatermarks) -> int | None:
+        reached = max(self._channels.values())
+        if reached <= self.watermark:
+            return None
+        self.watermark = reached
+        return reached
+
+    patch.setattr(InputWatermarks, "_risen", risen)
+
+
+# ---------------------------------------------------------------------- broadcast state
+
+
+def broadcast_state_not_saved(patch: pytest.MonkeyPatch) -> None:
+    """Broadcast state is in no snapshot."""
+    freeze = KeyedPart.freeze
+
+    def freeze_keyed(self: KeyedPart) -> Any:
+        async def nothing() -> SubtaskState:
+            return SubtaskState()
+
+        return nothing if self.is_broadcast else freeze(self)
+
+    patch.setattr(KeyedPart, "freeze", freeze_keyed)
+
+
 ABLATIONS = (
     Ablation("ack before fsync", ack_before_fsync, (FaultKind.POWER_FAILURE,)),
     Ablation("no alignment", no_alignment, KILLS),
@@ -235,4 +282,7 @@ ABLATIONS = (
         takes_back=False,
     ),
     Ablation("old files adopted", adopted_files, KILLS),
+    Ablation("a watermark goes first", watermark_first, KILLS, topology=Topology.EVENT_TIME),
+    Ablation("the greatest watermark", greatest_watermark, KILLS, topology=Topology.EVENT_TIME),
+    Ablation("no broadcast state", broadcast_state_not_saved, KILLS, topology=Topology.BROADCAST),
 )

@@ -1,4 +1,4 @@
-"""With a safeguard of exactness switched off, the campaign finds the damage: by what checkers see, and by output alone."""
+"""With a safeguard switched off, the campaign finds the damage: by what checkers see, and by the output alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real coordinator and workers: many seeds are clean, reach what they are meant to reach, and are the same each time."""
+"""The real coordinator and workers: many seeds are clean, reach every kind of trouble, and are the same each time."""
 
 from __future__ import annotations
 

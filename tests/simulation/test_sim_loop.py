@@ -123,7 +123,7 @@ def test_a_failing_group_cancels_its_children_in_the_same_order_every_time(order
             finally:
                 cancelled.append(i)
 
-        with pytest.raises(ExceptionGroup):
+        with pytest.raises(ExceptionGroup):  # noqa: PT012 - the group is what raises
             async with asyncio.TaskGroup() as group:
                 for i in range(12):
                     group.create_task(child(i))

@@ -43,6 +43,7 @@ def test_a_job_keeps_its_name_config_and_types():
         ("map", [abs], OperatorKind.MAP),
         ("filter", [abs], OperatorKind.FILTER),
         ("flat_map", [abs], OperatorKind.FLAT_MAP),
+        ("process", ["a function"], OperatorKind.PLAIN_PROCESS),
         ("sink", ["a sink"], OperatorKind.SINK),
     ],
 )
@@ -62,6 +63,9 @@ def test_each_stream_method_adds_one_operator_with_everything_given(method, argu
         ("count", [], OperatorKind.COUNT),
         ("sum", [], OperatorKind.SUM),
         ("sum", [abs], OperatorKind.SUM),
+        ("min", [], OperatorKind.MIN),
+        ("max", [abs], OperatorKind.MAX),
+        ("aggregate", ["an aggregate"], OperatorKind.AGGREGATE),
         ("reduce", [max], OperatorKind.REDUCE),
         ("process", [Pass()], OperatorKind.PROCESS),
     ],

@@ -84,7 +84,15 @@ class FakeJob:
             raise self.checkpoint_error
         return CHECKPOINT
 
-    async def stop(self) -> Data:
+    async def savepoint(self, to: str = "") -> Data:
+        self.calls.append(f"savepoint {to}".rstrip())
+        return CHECKPOINTS[0]
+
+    async def rescale(self, parallelism: int) -> Data:
+        self.calls.append(f"rescale {parallelism}")
+        return self.status()
+
+    async def stop(self, to: str = "") -> Data:
         self.calls.append("stop")
         return CHECKPOINT
 

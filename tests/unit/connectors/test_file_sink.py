@@ -443,3 +443,54 @@ def test_a_name_tells_what_it_was_made_of(uid: str) -> None:
 def test_names_of_others_are_not_taken_for_parts(name: str) -> None:
     assert parse_final(name) is None
     assert parse_hidden(name) is None
+
+
+# Savepoints and hand-overs
+
+
+async def test_a_part_travels_in_a_savepoint_and_comes_out_under_the_new_lineage(memory: World, sink: FileSink) -> None:
+    old, new = memory.context(lineage="L1", attempt=3), memory.context(lineage="L2", attempt=5, restored_checkpoint=7)
+    await sink.begin(old)
+    committable = await write_part(sink, old, 7, "a", "b")
+    branch = FileSink("/branch", format="jsonl")
+    await branch.begin(new)
+
+    taken = await branch.take_in(committable, await sink.files_of(committable, old), new)
+    await branch.commit(taken, new)
+
+    assert memory.disk.visible("/branch") == {"part-00000007-out-000-a5-L2.jsonl": b'"a"\n"b"\n'}
+    assert memory.disk.visible(FOLDER) == {}
+
+
+async def test_a_part_that_was_committed_meanwhile_is_found_under_its_final_name(memory: World, sink: FileSink) -> None:
+    ctx = memory.context()
+    await sink.begin(ctx)
+    committable = await write_part(sink, ctx, 1, "a")
+    await sink.commit(committable, ctx)
+
+    assert await sink.files_of(committable, ctx) == [f"{FOLDER}/{committable['final']}"]
+
+
+async def test_a_savepoint_without_the_part_is_refused(memory: World, sink: FileSink) -> None:
+    ctx = memory.context()
+    await sink.begin(ctx)
+    committable = await write_part(sink, ctx, 1, "a")
+
+    with pytest.raises(SnapshotError, match="does not hold the part"):
+        await sink.take_in(committable, [], ctx)
+
+
+async def test_a_lineage_goes_on_in_the_folder_that_was_handed_on_to_it_and_the_other_cannot(
+    memory: World, sink: FileSink
+) -> None:
+    old, heir = memory.context(lineage="L1"), memory.context(lineage="L2", inherits="L1")
+    await sink.begin(old)
+    await sink.commit(await write_part(sink, old, 1, "a"), old)
+
+    await sink.begin(heir)
+    await sink.begin(heir)
+
+    for other in old, memory.context(lineage="L3", inherits="L1"):
+        with pytest.raises(ForeignOutputError):
+            await sink.begin(other)
+    assert visible_records(memory) == ["a"]

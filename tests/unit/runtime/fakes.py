@@ -59,6 +59,8 @@ class FakeOutlet:
         self._accept = accept
         self.on_writable = None
         self.sent = []
+        self.stamps = []
+        """Of every batch in `sent`, its timestamps."""
         self.asked = 0
 
     @property
@@ -75,9 +77,23 @@ class FakeOutlet:
     def send_batch(self, values, timestamps):
         self._accept(values)
         self.sent.append(list(values))
+        self.stamps.append(timestamps)
 
     def send_event(self, event):
         self.sent.append(event)
+
+    @property
+    def timed(self):
+        """All records as (value, timestamp), and the events between them."""
+        stamps = iter(self.stamps)
+        flat = []
+        for item in self.sent:
+            if isinstance(item, list):
+                times = next(stamps)
+                flat += zip(item, times or [None] * len(item), strict=True)
+            else:
+                flat.append(item)
+        return flat
 
     @property
     def records(self):

@@ -69,9 +69,7 @@ class Running:
         return {split["id"]: split["position"] for split in self.acked(checkpoint)[uid]["splits"]}
 
     def trigger(self, checkpoint, **more):
-        message = messages.Trigger(
-            ATTEMPT, checkpoint, **{"kind": "checkpoint", "halt": False, "final": False, **more}, directory=""
-        )
+        message = messages.Trigger(ATTEMPT, checkpoint, **{"kind": "checkpoint", "halt": False, "final": False, **more})
         self.subtask.trigger(message)
 
     async def failure(self):
@@ -102,6 +100,7 @@ def build(
     clock=None,
     slice_max=1024,
     partition="rebalance",
+    timed=False,
     restored=(),
     write_channels=None,
     entries=(),
@@ -110,7 +109,8 @@ def build(
     outlets = [FakeOutlet()] if outlets is None else outlets
     wakeup = asyncio.Event()
     reports, logs = [], []
-    edges = [EdgeOutput("op", Partition(partition), outlets, batch_size, CODEC.copy)] if outlets else []
+    edge = EdgeOutput("op", Partition(partition), outlets, batch_size, CODEC.copy, timed=timed)
+    edges = [edge] if outlets else []
     built = SubtaskParts(
         id=SubtaskId(1, 0),
         attempt=ATTEMPT,
@@ -211,7 +211,7 @@ class Processing(Running):
     """A processing subtask, with its channels."""
 
     def __init__(self, channels=1, exactly_once=True, timed=False, ports=None, unaligned=None, forward=(), **more):
-        built, outlets, reports, logs = build(**more)
+        built, outlets, reports, logs = build(timed=timed, **more)
         self.channels = [LocalChannel() for _ in range(channels)]
         gate = InputGate([channel.inbox for channel in self.channels], built.wakeup.set)
         known = [
@@ -262,8 +262,16 @@ class FakeSink:
         return self
 
 
+async def no_savepoint(uid, frozen, folder):
+    raise AssertionError(f"nobody asked for savepoint {folder}")
+
+
+async def no_files(uid, files, folder):
+    raise AssertionError(f"nobody asked for savepoint {folder}")
+
+
 def sink_part(sink, uid="sink"):
-    part = SinkPart(uid, sink, connector_context(uid))
+    part = SinkPart(uid, sink, connector_context(uid), no_files)
     part.writer = sink
     return part
 

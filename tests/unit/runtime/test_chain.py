@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from flowpoint.codec.keys import group_of
 from flowpoint.errors import BadRecordError, FlowPointError, InternalError, StorageError, UserCodeError
+from flowpoint.model.elements import Batch
 from flowpoint.model.key_groups import owner_of
 from flowpoint.runtime.chain import FLAT_MAPS_MAX, HashEmit, Loop
 from tests.unit.runtime.fakes import FakeTable, keyed, plain
@@ -63,6 +64,10 @@ class Step:
                 return keyed("count", None, key, uid, table)
             case "sum":
                 return keyed("sum", hash_number, key, uid, table)
+            case "min" | "max":
+                return keyed(self.kind, hash_number, key, uid, table)
+            case "aggregate":
+                return keyed("aggregate", Spread(), key, uid, table)
             case "reduce":
                 return keyed("reduce", self.reduce, key, uid, table)
 
@@ -72,14 +77,33 @@ class Step:
         return None if hash_number(value) % 3 == 0 else (hash_number(before), hash_number(value))
 
 
+class Spread:
+    """An aggregate whose accumulator changes in place and is not what it emits."""
+
+    def create(self):
+        return []
+
+    def add(self, accumulator, value):
+        accumulator.append(hash_number(value))
+        return accumulator
+
+    def result(self, accumulator):
+        return max(accumulator) - min(accumulator)
+
+
 def interpret(operators, states, values):
     """The naive interpreter: one record at a time, one operator at a time."""
+    return [value for value, _ in interpret_timed(operators, states, values, [None] * len(values))]
+
+
+def interpret_timed(operators, states, values, stamps):
+    """The same for records with timestamps: (value, timestamp), whatever comes of a record keeping its timestamp."""
     out = []
-    for value in values:
+    for value, stamp in zip(values, stamps, strict=True):
         current = [value]
         for op, state in zip(operators, states, strict=True):
             current = [result for item in current for result in apply(op, state, item)]
-        out += current
+        out += [(result, stamp) for result in current]
     return out
 
 
@@ -97,13 +121,21 @@ def apply(op, state, value):
         case "sum":
             key = op.key(value)
             state[key] = state[key] + op.function(value) if key in state else op.function(value)
+        case "min" | "max":
+            key = op.key(value)
+            new = op.function(value)
+            state[key] = {"min": min, "max": max}[op.kind.value](state.get(key, new), new)
+        case "aggregate":
+            key = op.key(value)
+            state[key] = [*state.get(key, []), hash_number(value)]
+            return [(key, max(state[key]) - min(state[key]))]
         case "reduce":
             key = op.key(value)
             state[key] = op.function(state[key], value) if key in state else value
     return [(key, state[key])]
 
 
-KINDS = st.sampled_from(["map", "filter", "flat_map", "count", "sum", "reduce"])
+KINDS = st.sampled_from(["map", "filter", "flat_map", "count", "sum", "min", "max", "aggregate", "reduce"])
 CHAINS = st.lists(st.builds(Step, KINDS, st.integers(0, 3)), max_size=7)
 BATCHES = st.lists(st.lists(st.one_of(st.none(), st.integers(0, 9)), max_size=8), max_size=5)
 
@@ -123,6 +155,49 @@ def test_a_loop_computes_what_a_naive_interpreter_computes(chain, batches, freez
                 table.freeze()
 
     assert [table.contents() for table in tables] == states
+    loop.close()
+
+
+@settings(max_examples=150, deadline=None)
+@given(chain=CHAINS, batches=BATCHES, deals=st.booleans())
+def test_with_timestamps_it_computes_the_same_and_everything_keeps_the_timestamp_of_its_record(chain, batches, deals):
+    operators = [step.operator(i, FakeTable()) for i, step in enumerate(chain)]
+    emit = hash_emit(hash_number, width=1) if deals else None
+    loop = Loop(operators, emit)
+    states: list[dict] = [{} for _ in chain]
+    expected, found = [], []
+
+    for number, batch in enumerate(batches):
+        stamps = [number * 100 + i for i in range(len(batch))]
+        emitted = loop.apply(Batch(list(batch), stamps))
+        found += [] if emitted is None else zip(emitted.values, emitted.timestamps, strict=True)
+        expected += interpret_timed(operators, states, batch, stamps)
+    if emit is not None:
+        found = list(zip(emit.buffers[0], emit.stamps[0], strict=True))
+
+    assert found == expected
+    loop.close()
+
+
+def test_an_error_in_a_loop_over_timestamps_names_the_record_too():
+    loop = Loop([plain("flat_map", lambda value: [1 / value], "f")])
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        loop.apply(Batch([1, 0], [5, 6]))
+
+    assert "'f' (flat_map) failed on record 0" in str(loop.locate(caught.value))
+    loop.close()
+
+
+def test_the_least_and_the_greatest_record_may_be_mutable_and_nobody_else_changes_them():
+    record = [3]
+    loop = Loop([keyed("min", key=lambda value: 0)])
+
+    (emitted,) = loop.run([record])
+    record.append(9)
+    emitted[1].append(8)
+
+    assert loop.run([[5]]) == [(0, [3])]
     loop.close()
 
 

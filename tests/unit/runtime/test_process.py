@@ -88,14 +88,14 @@ def test_one_record_where_an_iterable_belongs_is_not_taken_apart(result):
     with pytest.raises(
         UserCodeError, match="'p' \\(process\\) failed on record 5: .*; yield it, or return \\[it\\]"
     ) as caught:
-        process(from_function(lambda value, ctx: result)).apply(Batch([5])).values
+        process(from_function(lambda value, ctx: result)).apply(Batch([5]))
 
     assert caught.value.operator == "p"
 
 
 def test_a_result_that_is_no_iterable_is_said_to_be_none():
     with pytest.raises(UserCodeError, match="on record 5: its function must return an iterable of records, not 7"):
-        process(from_function(lambda value, ctx: 7)).apply(Batch([5])).values
+        process(from_function(lambda value, ctx: 7)).apply(Batch([5]))
 
 
 # ---------------------------------------------------------------- errors
@@ -125,7 +125,7 @@ def test_an_error_says_whether_function_or_key_failed_and_on_which_record(fn, ke
     operator = process(from_function(fn), key=key)
 
     with pytest.raises(kind) as caught:
-        operator.apply(Batch([0])).values
+        operator.apply(Batch([0]))
 
     assert caught.value.operator == "p"
     assert [word for word in words if word not in str(caught.value)] == []
@@ -137,7 +137,7 @@ def test_an_error_of_ours_keeps_its_class():
         raise StorageError("a lookup table is gone")
 
     with pytest.raises(StorageError, match="'p' \\(process\\) failed on record 1: a lookup table is gone"):
-        process(from_function(refuse)).apply(Batch([1])).values
+        process(from_function(refuse)).apply(Batch([1]))
 
 
 def test_a_function_that_ends_its_process_is_the_users_error():
@@ -145,7 +145,7 @@ def test_a_function_that_ends_its_process_is_the_users_error():
         raise SystemExit(1)
 
     with pytest.raises(UserCodeError, match="SystemExit: 1; a function must not end or cancel"):
-        process(from_function(leave)).apply(Batch([1])).values
+        process(from_function(leave)).apply(Batch([1]))
 
 
 # ---------------------------------------------------------------- open and close
@@ -170,7 +170,7 @@ def test_open_comes_before_the_records_and_close_once_at_the_end():
     operator = process(function)
 
     operator.open(2, 5)
-    operator.apply(Batch([1])).values
+    operator.apply(Batch([1]))
     operator.close()
     operator.close()
 
@@ -269,7 +269,7 @@ def test_ac14_a_timer_that_was_due_while_the_job_was_down_fires_at_once():
         clock = WallClock()
         now = clock()
         state = backend()
-        alarms(clock, state=state).apply(Batch([("a", now - 5000)])).values
+        alarms(clock, state=state).apply(Batch([("a", now - 5000)]))
         it = Processing(operators=[alarms(clock, state=state)], clock=clock)
         async with running(it):
             await asyncio.sleep(0.02)
@@ -285,7 +285,7 @@ def test_ac14_also_in_the_task_of_a_source_that_has_nothing_to_read():
         clock = WallClock()
         now = clock()
         state = backend()
-        alarms(clock, state=state).apply(Batch([("a", now - 5000), ("b", now + 500)])).values
+        alarms(clock, state=state).apply(Batch([("a", now - 5000), ("b", now + 500)]))
         it = source(EndlessReader([]), operators=[alarms(clock, state=state)], clock=clock)
         async with running(it):
             await asyncio.sleep(0.1)
@@ -318,7 +318,7 @@ def test_many_overdue_timers_fire_a_slice_at_a_time_and_a_barrier_comes_between(
         clock = WallClock()
         now = clock()
         state = backend()
-        alarms(clock, state=state).apply(Batch([(n, now - 1) for n in range(1000)])).values
+        alarms(clock, state=state).apply(Batch([(n, now - 1) for n in range(1000)]))
         it = Processing(operators=[alarms(clock, state=state)], clock=clock)
         it.event(Barrier(1))
         async with running(it):
@@ -401,7 +401,7 @@ def test_at_the_end_of_input_a_timer_may_still_take_another_one_back():
             yield timestamp
 
     operator = alarms(lambda: 0, Session())
-    operator.apply(Batch([("a", 10), ("a", 11), ("b", 11)])).values
+    operator.apply(Batch([("a", 10), ("a", 11), ("b", 11)]))
 
     assert [item for batch in operator.fire_last(1) for item in batch.values] == [10, 11]
     assert operator.timers_dropped == 0
@@ -428,7 +428,7 @@ def test_an_error_in_on_timer_names_key_and_time():
             raise ValueError("no")
 
     operator = alarms(lambda: 10, Failing())
-    operator.apply(Batch([("a", 5)])).values
+    operator.apply(Batch([("a", 5)]))
 
     with pytest.raises(UserCodeError, match="'p' \\(process\\) failed in on_timer for key 'a' at 5: ValueError: no"):
         operator.fire_due(10, 100)
@@ -441,7 +441,7 @@ def test_on_timer_returns_as_process_does(result, words):
             return result
 
     operator = alarms(lambda: 10, Odd())
-    operator.apply(Batch([("a", 5)])).values
+    operator.apply(Batch([("a", 5)]))
 
     with pytest.raises(UserCodeError, match=words):
         operator.fire_due(10, 100)

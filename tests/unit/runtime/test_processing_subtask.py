@@ -20,6 +20,7 @@ from tests.unit.runtime.harness import (
     FakeBackend,
     FakeSink,
     Processing,
+    no_savepoint,
     run,
     running,
     sink_part,
@@ -49,7 +50,7 @@ class Writer:
 
 
 def keyed_part(uid, writer, **more):
-    return KeyedPart(uid, FakeBackend(), (0, 127), writer, **more)
+    return KeyedPart(uid, FakeBackend(), (0, 127), writer, no_savepoint, **more)
 
 
 # ---------------------------------------------------------------- records

@@ -14,7 +14,7 @@ from flowpoint.runtime import source_subtask
 from flowpoint.runtime.contracts import END
 from flowpoint.runtime.parts import KeyedPart
 from tests.unit.runtime.fakes import FakeOutlet, plain
-from tests.unit.runtime.harness import EndlessReader, FakeBackend, ListReader, run, running, source
+from tests.unit.runtime.harness import EndlessReader, FakeBackend, ListReader, no_savepoint, run, running, source
 
 ORDERS = [None, *range(20)]
 
@@ -444,7 +444,7 @@ def test_a_position_that_the_reader_goes_on_changing_is_kept_as_it_was():
             await disk.wait()
             return []
 
-        keyed_part = KeyedPart("k", FakeBackend(), (0, 127), write_slowly)
+        keyed_part = KeyedPart("k", FakeBackend(), (0, 127), write_slowly, no_savepoint)
         async with running(source(Shared(list(range(100))), parts=[keyed_part])) as it:
             for checkpoint in (1, 2):
                 await asyncio.sleep(0.055)

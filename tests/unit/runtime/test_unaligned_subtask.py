@@ -169,8 +169,8 @@ def test_a_checkpoint_that_becomes_too_old_turns_unaligned_and_reads_on():
     assert [*snapshot, *under_way] == list(range(100))
 
 
-@pytest.mark.parametrize("barrier", [Barrier(1, kind="savepoint"), Barrier(1, halt=True), Barrier(1, final=True)])
-def test_savepoints_and_last_checkpoints_stay_aligned(barrier):
+@pytest.mark.parametrize("barrier", [Barrier(1, halt=True), Barrier(1, final=True)])
+def test_last_checkpoints_stay_aligned(barrier):
     async def main():
         it, channels = processing()
         async with running(it):

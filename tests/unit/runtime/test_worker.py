@@ -223,7 +223,7 @@ async def deployed(boss, plan, attempt=1, workers=1, **more):
 
 
 def trigger(attempt, checkpoint, final=False):
-    return messages.Trigger(attempt, checkpoint, "checkpoint", halt=False, final=final, directory="")
+    return messages.Trigger(attempt, checkpoint, "checkpoint", halt=False, final=final)
 
 
 # ---------------------------------------------------------------- a whole life

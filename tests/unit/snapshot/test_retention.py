@@ -44,7 +44,7 @@ NAMED = {
 
 def test_the_newest_checkpoints_stay_and_the_others_go() -> None:
     assert plan(LOG, NAMED, lineage="L1", retained=2) == Deletions(
-        commits=(2, 3, 4),
+        commits=(2, 3),
         manifests=("chk-1-a1/manifest.json", "chk-2-a1/manifest.json"),
         files=("shared/base1", "shared/d1", "shared/d2", "chk-1-a1/", "chk-2-a1/"),
     )

@@ -12,7 +12,7 @@ from flowpoint.codec.values import Codec
 from flowpoint.errors import BadRecordError, PlanError, UserCodeError
 from flowpoint.model.manifest import StateFile
 from flowpoint.state.heap import HeapBackend
-from flowpoint.state.kinds import NO_KEY, KeyCell, ListState, MapState, ValueState, bind, declared
+from flowpoint.state.kinds import NO_KEY, KeyCell, ListState, MapState, ReducingState, ValueState, bind, declared
 
 
 class Function:
@@ -267,3 +267,62 @@ class TestDeclarationsThatAreRefused:
 
         with pytest.raises(PlanError, match="Slotted: its class has __slots__"):
             bind(slotted(), HeapBackend(Codec(), 16), KeyCell())
+
+
+# ------------------------------------------------------------------ reducing state
+
+
+class Reducing:
+    total = ReducingState("total", lambda a, b: a + b)
+
+
+def reducing(backend: HeapBackend | None = None) -> tuple[Reducing, KeyCell, HeapBackend]:
+    backend, cell, function = backend or HeapBackend(Codec(), 16), KeyCell(), Reducing()
+    bind(function, backend, cell)
+    return function, cell, backend
+
+
+def test_reducing_state_is_what_the_function_makes_of_all_that_was_added() -> None:
+    function, cell, _ = reducing()
+    cell.key = "a"
+    assert function.total.value is None
+
+    for value in (1, 2, 3):
+        function.total.add(value)
+    cell.key = "b"
+    function.total.add([7])
+    function.total.value.append(8)
+
+    assert function.total.value == [7, 8]
+    cell.key = "a"
+    assert function.total.value == 6
+    function.total.clear()
+    assert function.total.value is None
+
+
+def test_reducing_state_goes_on_from_what_was_stored() -> None:
+    function, cell, backend = reducing()
+    cell.key = "a"
+    function.total.add(1)
+    backend.freeze().durable()
+    function.total.add(2)
+
+    assert function.total.value == 3
+
+
+def test_none_is_a_value_to_reduce_like_any_other() -> None:
+    class Last:
+        last = ReducingState("last", lambda before, value: value)
+
+    backend, cell, function = HeapBackend(Codec(), 16), KeyCell(), Last()
+    bind(function, backend, cell)
+    cell.key = 1
+    function.last.add(None)
+    function.last.add(None)
+
+    assert function.last.value is None
+
+
+def test_reducing_state_without_a_function_is_refused() -> None:
+    with pytest.raises(PlanError, match="cannot declare state 'total' with reduce=3: pass a function"):
+        ReducingState("total", 3)  # type: ignore[arg-type]

@@ -1,0 +1,228 @@
+"""What is written: commits and pending writes, as bytes and back.
+
+An envelope is a header and a body. The header tells what the log needs, and can be read by itself; the body holds the
+checkpoint. With keys the body is sealed, and the header is bound to it as associated data: neither can be changed, nor
+moved to another thread, namespace, checkpoint or number. Without keys the bytes are plain msgpack.
+
+    commit = [header, body]   header = [format, kind, number, nonce, at, thread, ns, id, parent, moves, version, extra]
+                              body   = [checkpoint without values, metadata, {channel: ref}]
+    writes = [header, body]   header = [format, at, thread, ns, id, task path, task id, number, version]
+                              body   = [[index, channel, ref], ...]
+
+Invariants: decoding imports nothing and calls nothing that the bytes name; what does not fit raises DamagedStoreError.
+Not here: what a ref leads to (`values`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+import msgpack
+
+from flowpoint.agents.encryption import SEALED
+from flowpoint.agents.values import Ref
+from flowpoint.errors import BadRecordError, DamagedStoreError, SealError
+
+FORMAT: Final = 1
+PUT: Final = "put"
+CUT: Final = "cut"
+
+
+class Sealer(Protocol):
+    """Encrypts and authenticates. `place` is bound to the bytes: they open nowhere else."""
+
+    def seal(self, data: bytes, place: bytes) -> bytes:
+        """The sealed bytes."""
+
+    def open(self, data: bytes, place: bytes) -> bytes:
+        """What was sealed, or an error."""
+
+    def content_key(self, data: bytes, thread: str) -> str:
+        """The hexadecimal name of some content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the log needs to know about a commit."""
+
+    kind: str
+    number: int
+    nonce: bytes
+    at_ms: int
+    thread: str
+    ns: str = ""
+    id: str = ""
+    parent: str | None = None
+    moves: bool = True
+    """Whether the head of the namespace moves here; otherwise it is a branch."""
+    version: int = 0
+    extra: Any = None
+    """Of a cut: [numbers kept, {ns: [number, id] of the new head}, why]."""
+
+    def numbered(self, number: int, moves: bool) -> Header:
+        """The same for another place in the log."""
+        h = self
+        return Header(h.kind, number, h.nonce, h.at_ms, h.thread, h.ns, h.id, h.parent, moves, h.version, h.extra)
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A checkpoint as stored."""
+
+    checkpoint: dict[str, Any]
+    metadata: Any
+    channels: dict[str, Ref]
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """What one `put_writes` stored."""
+
+    at_ms: int
+    thread: str
+    ns: str
+    id: str
+    task_path: str
+    task_id: str
+    number: int
+    version: int
+    items: list[tuple[int, str, Ref]]
+
+    def moved(self, thread: str, items: list[tuple[int, str, Ref]]) -> Writes:
+        """The same in another thread."""
+        return replace(self, thread=thread, items=items)
+
+
+class Envelopes:
+    """Packs and unpacks envelopes, sealed where there is a sealer."""
+
+    def __init__(self, sealer: Sealer | None) -> None:
+        self._sealer = sealer
+
+    def commit(self, header: Header, body: bytes) -> bytes:
+        """The bytes of a commit. `body` is from `body_bytes`, or empty."""
+        h = header
+        head = _pack(
+            [FORMAT, h.kind, h.number, h.nonce, h.at_ms, h.thread, h.ns, h.id, h.parent, h.moves, h.version, h.extra]
+        )
+        return self._joined(head, body)
+
+    def read_commit(self, data: bytes, thread: str, number: int) -> tuple[Header, bytes]:
+        """The header of a commit that was found under `number` of `thread`, and the bytes of its body.
+
+        Raises:
+            DamagedStoreError: the bytes are damaged, or belong somewhere else.
+        """
+        where = f"commit {number} of thread {thread!r}"
+        fields, body = self._split(data, 12, where)
+        header = Header(*fields[1:])
+        if (header.number, header.thread) != (number, thread):
+            raise DamagedStoreError(
+                f"cannot read {where}: it is commit {header.number} of thread {header.thread!r}, moved; "
+                "restore the store from a good copy"
+            )
+        return header, body
+
+    def thread_of(self, data: bytes) -> str:
+        """The thread that a commit says it belongs to.
+
+        Raises:
+            DamagedStoreError: the bytes are damaged.
+        """
+        return str(self._split(data, 12, "a commit")[0][5])
+
+    def thread_of_writes(self, data: bytes) -> str:
+        """The thread that pending writes say they belong to.
+
+        Raises:
+            DamagedStoreError: the bytes are damaged.
+        """
+        return str(self._split(data, 9, "pending writes")[0][2])
+
+    def writes(self, writes: Writes) -> bytes:
+        """The bytes of pending writes."""
+        w = writes
+        head = _pack([FORMAT, w.at_ms, w.thread, w.ns, w.id, w.task_path, w.task_id, w.number, w.version])
+        return self._joined(head, _pack(w.items))
+
+    def read_writes(self, data: bytes, thread: str) -> Writes:
+        """Pending writes from their bytes.
+
+        Raises:
+            DamagedStoreError: the bytes are damaged, or belong to another thread.
+        """
+        where = f"pending writes of thread {thread!r}"
+        fields, body = self._split(data, 9, where)
+        items = [(index, channel, ref) for index, channel, ref in _unpack(body, where)]
+        at_ms, of, ns, id_, path, task, number, version = fields[1:]
+        writes = Writes(at_ms, of, ns, id_, path, task, number, version, items)
+        if writes.thread != thread:
+            raise DamagedStoreError(f"cannot read {where}: they are of thread {writes.thread!r}; restore the store")
+        return writes
+
+    def _joined(self, head: bytes, body: bytes) -> bytes:
+        if self._sealer is not None:
+            body = self._sealer.seal(body, head)
+        return _pack([head, body])
+
+    def _split(self, data: bytes, size: int, where: str) -> tuple[list[Any], bytes]:
+        both = _unpack(data, where)
+        if not (isinstance(both, list) and len(both) == 2 and all(type(one) is bytes for one in both)):
+            raise _damaged(where, "not an envelope")
+        head, body = both
+        fields = _unpack(head, where)
+        if not isinstance(fields, list) or not fields:
+            raise _damaged(where, "no header")
+        if fields[0] != FORMAT:
+            raise DamagedStoreError(
+                f"cannot read {where}: it has format {fields[0]!r}, this version reads {FORMAT}; upgrade FlowPoint"
+            )
+        if len(fields) != size:
+            raise _damaged(where, f"a header of {len(fields)} fields")
+        return fields, body if self._sealer is None else self._sealer.open(body, head)
+
+
+def body_bytes(body: Body, where: str) -> bytes:
+    """The bytes of a checkpoint.
+
+    Raises:
+        BadRecordError: the metadata holds what cannot be stored.
+    """
+    try:
+        return _pack([body.checkpoint, body.metadata, body.channels])
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadRecordError(
+            f"cannot save {where}: its metadata holds what is neither text, number, bool, list nor dict ({error}); "
+            "keep such values in the state"
+        ) from error
+
+
+def read_body(data: bytes, where: str) -> Body:
+    """A checkpoint from its bytes.
+
+    Raises:
+        DamagedStoreError: they are damaged.
+    """
+    fields = _unpack(data, where)
+    if not (isinstance(fields, list) and len(fields) == 3 and type(fields[0]) is type(fields[2]) is dict):
+        raise _damaged(where, "not a checkpoint")
+    return Body(*fields)
+
+
+def _pack(value: Any) -> bytes:
+    data: bytes = msgpack.packb(value, use_bin_type=True, unicode_errors="surrogatepass")
+    return data
+
+
+def _unpack(data: bytes, where: str) -> Any:
+    if data[:1] == SEALED:
+        raise SealError(f"cannot read {where}: it is encrypted; open the saver with its `keys`")
+    try:
+        return msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogatepass")
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+        raise _damaged(where, str(error) or type(error).__name__) from error
+
+
+def _damaged(where: str, seen: str) -> DamagedStoreError:
+    return DamagedStoreError(f"cannot read {where}: its bytes are damaged ({seen}); restore the store from a good copy")

@@ -1,0 +1,383 @@
+"""Keys and values as files in a folder: many processes of one machine at once, no server.
+
+An entry is a file, its key the path: written under a temporary dot-name, synced, then linked to its name, which fails
+when the name is taken. So of all who create one key, one is told True. Every file begins with a checksum of the rest.
+
+Processes share a thread through locks on its folder: whoever reads or appends holds it shared, whoever removes holds it
+alone. The kernel lets go of a lock when its process ends, however that happens. Within a process, one at a time is in a
+section of a thread.
+
+Invariants: a file under its name is whole, for ever; it is never changed, only removed. What `create` returned from is
+synced, and so is its name. An entry whose name could not be synced is reported as OutcomeUnknown, never as done.
+
+Not here: what the entries mean. Not for network file systems: their locks and links are not to be relied upon.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Final, NoReturn
+
+import xxhash
+
+from flowpoint.agents.kv import Entry, Section, part
+from flowpoint.errors import DamagedStoreError, OutcomeUnknown, StorageError, StorageFull, StoreInUseError, UsageError
+from flowpoint.host.disk import make_durable
+
+_CHECKSUM_BYTES: Final = 8
+_STRIPES: Final = 256
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class Files:
+    """What is done to files, one system call or a few each; all of it can fail. Replaced by tests."""
+
+    def read(self, path: str) -> bytes:
+        """All bytes of a file."""
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+
+    def write(self, path: str, data: bytes) -> None:
+        """A new, synced file; its name is not synced."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            make_durable(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def link(self, source: str, target: str) -> None:
+        """A second name; FileExistsError when it is taken."""
+        os.link(source, target)
+
+    def remove(self, path: str) -> None:
+        """Remove a name."""
+        os.unlink(path)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a name."""
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def list(self, path: str) -> list[os.DirEntry[str]]:
+        """What is in a folder; nothing when there is none."""
+        try:
+            with os.scandir(path) as found:
+                return list(found)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def make_folder(self, path: str) -> None:
+        """A folder; nothing happens when it is there."""
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+
+    def sync_folder(self, path: str) -> None:
+        """Make the names in a folder durable."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            make_durable(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def hold(self, path: str) -> int:
+        """Hold the lock of a folder, shared, until `release`; whose it is."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        return descriptor
+
+    def hold_alone(self, held: int) -> bool:
+        """Whether a lock could be made one that nobody else holds."""
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def release(self, held: int) -> None:
+        """Let go of a lock."""
+        os.close(held)
+
+    @contextmanager
+    def locked(self, path: str, alone: bool) -> Iterator[None]:
+        """Hold the lock of a folder; none when there is no such folder."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            yield
+            return
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+class FolderKv:
+    """See the module."""
+
+    indexed = False
+
+    def __init__(self, path: str | os.PathLike[str], *, files: Files | None = None, create: bool = True) -> None:
+        """`create`: make the folder when it is missing.
+
+        Raises:
+            UsageError: there is no such folder, and it shall not be made.
+            StorageError: it cannot be made.
+        """
+        self._root = os.path.abspath(path)
+        self._files = files or Files()
+        self._pid = os.getpid()
+        self._closed = False
+        self._made: set[str] = set()
+        self._stripes = [threading.RLock() for _ in range(_STRIPES)]
+        if create:
+            self._make_folder(self._root)
+        elif not self._files.exists(os.path.join(self._root, "t")):
+            raise UsageError(f"cannot open {self._root}: there is no store of threads; check the path")
+        self._mark = f"{self._root}/.open.{self._pid}.{secrets.token_hex(4)}"
+        try:
+            self._held = self._files.hold(self._root)
+            self._files.write(self._mark, b"")
+        except OSError as error:
+            _refuse("open", self._root, error)
+
+    def claim(self) -> None:
+        """Be the only one who has the store open.
+
+        Raises:
+            StoreInUseError: somebody else has.
+        """
+        if self._files.hold_alone(self._held):
+            return
+        marks = [entry.name.split(".") for entry in self._files.list(self._root) if entry.name.startswith(".open.")]
+        pids = sorted({int(mark[2]) for mark in marks} - {self._pid})
+        owners = ", ".join(str(pid) for pid in pids if _is_alive(pid)) or "another one"
+        self.close()
+        raise StoreInUseError(
+            f"cannot change {self._root}: it is open in process {owners}; end it, or wait until it has ended"
+        )
+
+    def get(self, key: str) -> bytes | None:
+        """See `Kv`."""
+        path = self._path(key)
+        try:
+            data = self._files.read(path)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+        except OSError as error:
+            _refuse("read", path, error)
+        value = data[_CHECKSUM_BYTES:]
+        if data[:_CHECKSUM_BYTES] != _checksum(value):
+            raise DamagedStoreError(
+                f"cannot read {path}: its bytes do not match its checksum; restore it from a good copy"
+            )
+        return value
+
+    def has(self, key: str) -> bool:
+        """See `Kv`."""
+        path = self._path(key)
+        try:
+            return self._files.exists(path)
+        except OSError as error:
+            _refuse("look for", path, error)
+
+    def scan(self, prefix: str, *, start: str = "", reverse: bool = False) -> Iterator[Entry]:
+        """See `Kv`. What is removed meanwhile is left out."""
+        for key in self.keys(prefix, start=start, reverse=reverse):
+            value = self.get(key)
+            if value is not None:
+                yield key, value
+
+    def keys(self, prefix: str, *, start: str = "", reverse: bool = False) -> Iterator[str]:
+        """See `Kv`. `prefix` ends with "/"."""
+        assert prefix.endswith("/")
+        return self._walk(prefix, start, reverse)
+
+    def _walk(self, folder: str, start: str, reverse: bool) -> Iterator[str]:
+        try:
+            entries = self._files.list(self._path(folder))
+        except OSError as error:
+            _refuse("list", self._path(folder), error)
+        # A folder's name is followed by "/" in the keys below it, which decides its place among them.
+        names = [entry.name + "/" if entry.is_dir() else entry.name for entry in entries if entry.name[0] != "."]
+        for name in sorted(names, reverse=reverse):
+            key = folder + name
+            if reverse:
+                if start and key >= start and not start.startswith(key):
+                    continue
+            elif key < start and not start.startswith(key):
+                continue
+            if key.endswith("/"):
+                yield from self._walk(key, start, reverse)
+            elif key != start or not reverse:
+                yield key
+
+    def create(
+        self, key: str, value: bytes, *, beside: Sequence[Entry] = (), gone: Sequence[str] = (), sync: bool = True
+    ) -> bool:
+        """See `Kv`. Always synced: a file that is not may be torn after a loss of power.
+
+        Raises:
+            StorageFull: no space left; the key was not created.
+            OutcomeUnknown: the key may be there, but perhaps not for good.
+        """
+        self._opened()
+        for folder in {self._put(name, data)[1] for name, data in beside}:
+            self._sync_folder(folder)
+        created, folder = self._put(key, value)
+        self._sync_folder(folder)
+        self._remove(gone)
+        return created
+
+    def write(self, puts: Iterable[Entry], deletes: Iterable[str] = (), *, sync: bool = True) -> None:
+        """See `Kv`. Entries never change here, so a key that is there already has its value."""
+        self._opened()
+        for folder in {self._put(name, data)[1] for name, data in puts}:
+            self._sync_folder(folder)
+        self._remove(deletes)
+
+    @contextmanager
+    def section(self, thread: str, kind: Section) -> Iterator[None]:
+        """See `Kv`."""
+        self._opened()
+        path = self._path(f"t/{part(thread)}")
+        if kind is Section.APPEND and path not in self._made:
+            self._make_folder(path)
+        with self._stripes[hash(path) % _STRIPES]:
+            try:
+                lock = self._files.locked(path, kind is Section.CUT)
+                lock.__enter__()
+            except OSError as error:
+                _refuse("lock", path, error)
+            try:
+                yield
+            finally:
+                lock.__exit__(None, None, None)
+
+    def close(self) -> None:
+        """See `Kv`."""
+        if not self._closed:
+            self._closed = True
+            self._files.release(self._held)
+            if os.getpid() == self._pid:
+                self._discard(self._mark)
+
+    # ------------------------------------------------------------------ files
+
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{key}".rstrip("/")
+
+    def _opened(self) -> None:
+        if self._closed:
+            raise UsageError(f"cannot use the saver of {self._root}: it is closed")
+        if os.getpid() != self._pid:
+            raise UsageError(
+                f"cannot use the saver of {self._root} in process {os.getpid()}: it was opened by process "
+                f"{self._pid} before a fork; open one after the fork"
+            )
+
+    def _put(self, key: str, value: bytes) -> tuple[bool, str]:
+        """Create an entry, its name not synced yet; whether it is new, and its folder."""
+        path = self._path(key)
+        folder, _, name = path.rpartition("/")
+        self._make_folder(folder)
+        if self.has(key):
+            return False, folder
+        temporary = f"{folder}/.{name}.{secrets.token_hex(8)}"
+        try:
+            self._files.write(temporary, _checksum(value) + value)
+        except OSError as error:
+            self._discard(temporary)
+            _refuse("write", temporary, error)
+        try:
+            self._files.link(temporary, path)
+            created = True
+        except FileExistsError:
+            created = False
+        except OSError as error:
+            _refuse("create", path, error)
+        finally:
+            self._discard(temporary)
+        return created, folder
+
+    def _make_folder(self, path: str) -> None:
+        """Make a folder durable, once per store: an earlier process may have died before it synced it."""
+        if path in self._made:
+            return
+        parent = os.path.dirname(path)
+        try:
+            if path != self._root:
+                self._make_folder(parent)
+                self._files.make_folder(path)
+                self._files.sync_folder(parent)
+            elif not self._files.exists(path):
+                os.makedirs(path, mode=0o700, exist_ok=True)
+                self._files.sync_folder(parent)
+        except OSError as error:
+            _refuse("make the folder", path, error)
+        self._made.add(path)
+
+    def _sync_folder(self, path: str) -> None:
+        try:
+            self._files.sync_folder(path)
+        except OSError as error:
+            raise OutcomeUnknown(
+                f"cannot tell whether what was put into {path} is durable: syncing the folder failed "
+                f"({error.strerror}); check the disk and its messages in the system log"
+            ) from error
+
+    def _remove(self, keys: Iterable[str]) -> None:
+        folders = set()
+        for key in keys:
+            path = self._path(key)
+            folders.add(os.path.dirname(path))
+            try:
+                self._files.remove(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                _refuse("remove", path, error)
+        for folder in sorted(folders):
+            try:
+                self._files.sync_folder(folder)
+            except OSError as error:
+                _refuse("make durable what was removed from", folder, error)
+
+    def _discard(self, temporary: str) -> None:
+        """Remove a temporary file; one that cannot be removed is seen by nobody."""
+        with suppress(OSError):
+            self._files.remove(temporary)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _checksum(data: bytes) -> bytes:
+    digest: bytes = xxhash.xxh3_64_digest(data)
+    return digest
+
+
+def _refuse(what: str, path: str, error: OSError) -> NoReturn:
+    reason = error.strerror or type(error).__name__
+    if error.errno in _FULL:
+        raise StorageFull(f"cannot {what} {path}: the disk is full; free some space there") from error
+    raise StorageError(f"cannot {what} {path}: {reason}; check the disk and the rights of this user there") from error

@@ -1,0 +1,174 @@
+"""The ordered keys and values that everything of an agent's memory is kept in, as an interface, and one in memory.
+
+A key is text, parts divided by "/": `t/<thread>/c/<number>`. Parts come from `part`, so that a key is a path on every
+file system and a name in every object store. Order is by the bytes of the key.
+
+Invariants of every implementation:
+- `create` never replaces: of several that create one key, exactly one is told True. What goes `beside` it is there
+  before it is.
+- When `create` or `write` with `sync` returns, its entries survive a loss of power.
+- Nothing is removed from a thread while somebody is in a `section` of it that is not `CUT`.
+- `indexed` tells that `create` and `write` are all or nothing, so that an index beside the log is always true to it.
+
+Not here: what the entries mean (`envelope`, `log`), files and databases (`folder_kv`, `rocks_kv`).
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from enum import Enum
+from functools import lru_cache
+from hashlib import sha256
+from typing import Final, Protocol
+
+Entry = tuple[str, bytes]
+
+_PLAIN: Final = re.compile(r"[a-z0-9_-][a-z0-9._-]{0,119}")
+_LENGTH_MAX: Final = 120  # a file name may have 255 bytes, and temporary files need some
+
+
+class Section(Enum):
+    """What somebody is about to do in a thread."""
+
+    READ = "read"
+    APPEND = "append"
+    CUT = "cut"
+    """Remove something: alone in the thread."""
+
+
+class Kv(Protocol):
+    """Sorted text to bytes. See the module's invariants."""
+
+    indexed: bool
+
+    def get(self, key: str) -> bytes | None:
+        """The value of a key."""
+
+    def has(self, key: str) -> bool:
+        """Whether there is such a key."""
+
+    def scan(self, prefix: str, *, start: str = "", reverse: bool = False) -> Iterator[Entry]:
+        """Entries whose keys start with `prefix`, in order: from `start` on, or in reverse those below `start`."""
+
+    def keys(self, prefix: str, *, start: str = "", reverse: bool = False) -> Iterator[str]:
+        """Like `scan`, without the values."""
+
+    def create(
+        self, key: str, value: bytes, *, beside: Sequence[Entry] = (), gone: Sequence[str] = (), sync: bool = True
+    ) -> bool:
+        """Put an entry and those beside it, delete what is `gone`; False, and nothing of it, when the key is taken."""
+
+    def write(self, puts: Iterable[Entry], deletes: Iterable[str] = (), *, sync: bool = True) -> None:
+        """Put, replacing, and delete, in this order."""
+
+    def section(self, thread: str, kind: Section) -> AbstractContextManager[None]:
+        """A stretch of work on one thread (named by its `part`)."""
+
+    def close(self) -> None:
+        """Let go of everything. Idempotent."""
+
+
+@lru_cache(maxsize=8192)
+def part(text: str) -> str:
+    """Text as one part of a key. Equal parts come from equal text only; a long text is cut and gets its hash.
+
+    Example:
+        >>> part("user-7"), part("a/B"), part("")
+        ('user-7', 'a%2f%42', '%')
+    """
+    if _PLAIN.fullmatch(text):
+        return text
+    escaped = "".join(char if _PLAIN.fullmatch(char) else _escaped(char) for char in text) or "%"
+    if len(escaped) <= _LENGTH_MAX:
+        return escaped
+    digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{escaped[:60]}~{digest[:40]}"
+
+
+def _escaped(char: str) -> str:
+    return "".join(f"%{byte:02x}" for byte in char.encode("utf-8", "surrogatepass"))
+
+
+def after(prefix: str) -> str:
+    """The first text that is greater than everything which starts with `prefix`, which ends with "/".
+
+    Example:
+        >>> after("t/a/")
+        't/a0'
+    """
+    assert prefix.endswith("/")
+    return prefix[:-1] + "0"
+
+
+def children(kv: Kv, prefix: str) -> Iterator[str]:
+    """The different parts that follow `prefix`, in order, without reading all that is below each."""
+    start = prefix
+    while True:
+        key = next(kv.keys(prefix, start=start), None)
+        if key is None:
+            return
+        name = key[len(prefix) :].partition("/")[0]
+        yield name
+        start = f"{prefix}{name}0"
+
+
+class MemoryKv:
+    """Keys and values in memory: for tests, and for graphs whose memory may go with the process."""
+
+    indexed = True
+
+    def __init__(self) -> None:
+        self._values: dict[str, bytes] = {}
+        self._order: list[str] = []
+
+    def get(self, key: str) -> bytes | None:
+        """See `Kv`."""
+        return self._values.get(key)
+
+    def has(self, key: str) -> bool:
+        """See `Kv`."""
+        return key in self._values
+
+    def scan(self, prefix: str, *, start: str = "", reverse: bool = False) -> Iterator[Entry]:
+        """See `Kv`."""
+        for key in self.keys(prefix, start=start, reverse=reverse):
+            value = self._values.get(key)
+            if value is not None:
+                yield key, value
+
+    def keys(self, prefix: str, *, start: str = "", reverse: bool = False) -> Iterator[str]:
+        """See `Kv`."""
+        low = bisect_left(self._order, prefix)
+        high = bisect_left(self._order, after(prefix)) if prefix else len(self._order)
+        if reverse:
+            return iter(self._order[low : bisect_left(self._order, start, hi=high) if start else high][::-1])
+        return iter(self._order[bisect_left(self._order, start, lo=low, hi=high) : high])
+
+    def create(
+        self, key: str, value: bytes, *, beside: Sequence[Entry] = (), gone: Sequence[str] = (), sync: bool = True
+    ) -> bool:
+        """See `Kv`."""
+        if key in self._values:
+            return False
+        self.write([*beside, (key, value)], gone, sync=sync)
+        return True
+
+    def write(self, puts: Iterable[Entry], deletes: Iterable[str] = (), *, sync: bool = True) -> None:
+        """See `Kv`."""
+        for key, value in puts:
+            if key not in self._values:
+                insort(self._order, key)
+            self._values[key] = value
+        for key in deletes:
+            if self._values.pop(key, None) is not None:
+                del self._order[bisect_left(self._order, key)]
+
+    def section(self, thread: str, kind: Section) -> AbstractContextManager[None]:
+        """See `Kv`. One thread of execution at a time is the caller's duty."""
+        return nullcontext()
+
+    def close(self) -> None:
+        """See `Kv`."""

@@ -1,0 +1,320 @@
+"""The commit log of a thread: which commits there are, and which is the head of each namespace.
+
+The log is `t/<thread>/c/<number>`, one commit each, created only if absent. What it says is found in two ways:
+
+- `StoredIndex`, where a batch is all or nothing: small entries beside the log, written with each commit. What
+  is held in memory of them, the last number and the heads of threads, is only for speed.
+- `ReplayedIndex`, where only single objects are: the log itself, replayed once and then followed.
+
+    h/<ns>              the head of a namespace: [ns, number, id]
+    i/<ns>/<id>         the number of a checkpoint
+    o/<ns>/<number>     the id of a checkpoint, in the order of commits
+    x                   something was cut off: a parent that is not found was deleted
+
+Invariants: the head moves by commits that say so (`Header.moves`), never by the greatest id. After a cut only the
+numbers that it names, and later ones, count. The last commit is never removed, so a number is never used twice.
+
+Not here: who may move the head (`core`), what goes in a cut (`retention`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgpack
+
+from flowpoint.agents.envelope import CUT, Header
+from flowpoint.agents.kv import Entry, Kv, part
+
+_THREADS_MAX: Final = 4096
+_VIEWS_MAX: Final = 256
+
+
+class Head(NamedTuple):
+    """A commit that a checkpoint of this id made."""
+
+    number: int
+    id: str
+
+
+class Index(Protocol):
+    """What the log of each thread says. Threads and namespaces are given by their names, not their parts."""
+
+    def tip(self, thread: str) -> int:
+        """The number of the last commit; 0 when there is none."""
+
+    def is_cut(self, thread: str) -> bool:
+        """Whether anything was ever deleted from the thread."""
+
+    def head(self, thread: str, ns: str) -> Head | None:
+        """The head of a namespace."""
+
+    def find(self, thread: str, ns: str, id: str) -> int | None:
+        """The number of a checkpoint."""
+
+    def newest(self, thread: str, ns: str, below: int | None = None) -> Iterator[Head]:
+        """The checkpoints of a namespace, by commit, newest first; only those with numbers below `below`."""
+
+    def namespaces(self, thread: str) -> list[str]:
+        """The namespaces that have checkpoints."""
+
+    def beside(self, header: Header, older: int | None) -> tuple[list[Entry], list[str]]:
+        """What to put and to delete in the same batch as a commit; `older` is the number that its id has so far."""
+
+    def appended(self, header: Header) -> None:
+        """A commit of our own is in the log."""
+
+    def refresh(self, thread: str) -> None:
+        """Look what others have appended. To be called first in every section."""
+
+    def is_current(self, thread: str) -> bool:
+        """After an append: whether nothing was cut off meanwhile that our number was based on."""
+
+
+def root(thread: str) -> str:
+    """The prefix of all that belongs to a thread."""
+    return f"t/{part(thread)}/"
+
+
+def commit_name(thread: str, number: int) -> str:
+    """The name of a commit."""
+    return f"{root(thread)}c/{number:012d}"
+
+
+def cut_name(thread: str, count: int) -> str:
+    """The name of the mark that something is about to be removed, for those who follow the log."""
+    return f"{root(thread)}g/{count:06d}"
+
+
+class StoredIndex:
+    """Reads the index that is written beside the log."""
+
+    def __init__(self, kv: Kv, *, alone: bool = True) -> None:
+        """`alone`: nobody else writes to the store, so what was seen of it stays true."""
+        self._kv = kv
+        self._alone = alone
+        self._tips: dict[str, int] = {}
+        self._heads: dict[tuple[str, str], Head] = {}
+
+    def tip(self, thread: str) -> int:
+        """See `Index`."""
+        tip = self._tips.get(thread)
+        if tip is None:
+            last = next(self._kv.keys(f"{root(thread)}c/", reverse=True), None)
+            tip = 0 if last is None else int(last.rpartition("/")[2])
+            if self._alone:
+                if len(self._tips) >= _THREADS_MAX:
+                    self._tips.clear()
+                self._tips[thread] = tip
+        return tip
+
+    def is_cut(self, thread: str) -> bool:
+        """See `Index`."""
+        return self._kv.has(f"{root(thread)}x")
+
+    def head(self, thread: str, ns: str) -> Head | None:
+        """See `Index`."""
+        head = self._heads.get((thread, ns))
+        if head is None:
+            data = self._kv.get(_head_name(thread, ns))
+            if data is None:
+                return None
+            _ns, number, id_ = msgpack.unpackb(data, unicode_errors="surrogatepass")
+            head = Head(number, id_)
+            if self._alone:
+                self._remember(thread, ns, head)
+        return head
+
+    def find(self, thread: str, ns: str, id: str) -> int | None:
+        """See `Index`."""
+        data = self._kv.get(_id_name(thread, ns, id))
+        return None if data is None else int(data)
+
+    def newest(self, thread: str, ns: str, below: int | None = None) -> Iterator[Head]:
+        """See `Index`."""
+        prefix = f"{root(thread)}o/{part(ns)}/"
+        start = "" if below is None else f"{prefix}{below:012d}"
+        for key, value in self._kv.scan(prefix, start=start, reverse=True):
+            yield Head(int(key[-12:]), value.decode("utf-8", "surrogatepass"))
+
+    def namespaces(self, thread: str) -> list[str]:
+        """See `Index`."""
+        return [msgpack.unpackb(value)[0] for _key, value in self._kv.scan(f"{root(thread)}h/")]
+
+    def beside(self, header: Header, older: int | None) -> tuple[list[Entry], list[str]]:
+        """See `Index`."""
+        thread = header.thread
+        if header.kind == CUT:
+            return self._beside_cut(header)
+        ns, id_, number = header.ns, header.id, header.number
+        order = f"{root(thread)}o/{part(ns)}/"
+        puts = [
+            (_id_name(thread, ns, id_), b"%d" % number),
+            (f"{order}{number:012d}", id_.encode("utf-8", "surrogatepass")),
+        ]
+        if header.moves:
+            puts.append((_head_name(thread, ns), _head_value(ns, number, id_)))
+        return puts, [] if older is None else [f"{order}{older:012d}", commit_name(thread, older)]
+
+    def _beside_cut(self, header: Header) -> tuple[list[Entry], list[str]]:
+        thread = header.thread
+        kept, heads, _why = header.extra
+        numbers = set(kept)
+        puts: list[Entry] = [(f"{root(thread)}x", b"")]
+        deletes: list[str] = []
+        for ns in self.namespaces(thread):
+            order = f"{root(thread)}o/{part(ns)}/"
+            for number, id_ in self.newest(thread, ns):
+                if number not in numbers:
+                    deletes += [_id_name(thread, ns, id_), f"{order}{number:012d}"]
+            if ns in heads:
+                puts.append((_head_name(thread, ns), _head_value(ns, *heads[ns])))
+            else:
+                deletes.append(_head_name(thread, ns))
+        return puts, deletes
+
+    def appended(self, header: Header) -> None:
+        """See `Index`."""
+        if not self._alone:
+            return
+        self._tips[header.thread] = header.number
+        if header.kind == CUT:
+            self._heads.clear()
+        elif header.moves:
+            self._remember(header.thread, header.ns, Head(header.number, header.id))
+
+    def _remember(self, thread: str, ns: str, head: Head) -> None:
+        if len(self._heads) >= _THREADS_MAX:
+            self._heads.clear()
+        self._heads[thread, ns] = head
+
+    def refresh(self, thread: str) -> None:
+        """See `Index`: what is stored is always true."""
+
+    def is_current(self, thread: str) -> bool:
+        """See `Index`."""
+        return True
+
+
+class _View:
+    """What one thread's log says, as far as it was read."""
+
+    def __init__(self) -> None:
+        self.tip = 0
+        self.cuts = 0
+        self.is_cut = False
+        self.heads: dict[str, Head] = {}
+        self.numbers: dict[tuple[str, str], int] = {}
+        self.order: dict[str, dict[int, str]] = {}
+
+    def apply(self, header: Header) -> None:
+        """Take in the next commit."""
+        self.tip = header.number
+        if header.kind == CUT:
+            self._cut(header.extra)
+            return
+        here = Head(header.number, header.id)
+        order = self.order.setdefault(header.ns, {})
+        older = self.numbers.get((header.ns, header.id))
+        if older is not None:
+            del order[older]
+        self.numbers[header.ns, header.id] = here.number
+        order[here.number] = here.id
+        if header.moves:
+            self.heads[header.ns] = here
+
+    def _cut(self, extra: Any) -> None:
+        kept, heads, _why = extra
+        numbers = set(kept)
+        self.is_cut = True
+        self.numbers = {place: number for place, number in self.numbers.items() if number in numbers}
+        orders = {ns: {n: i for n, i in order.items() if n in numbers} for ns, order in self.order.items()}
+        self.order = {ns: order for ns, order in orders.items() if order}
+        self.heads = {ns: Head(*head) for ns, head in heads.items()}
+
+
+class ReplayedIndex:
+    """Replays the log of a thread and follows it. `read` gives the header of a commit from its bytes."""
+
+    def __init__(self, kv: Kv, read: Callable[[bytes, str, int], Header]) -> None:
+        self._kv = kv
+        self._read = read
+        self._views: OrderedDict[str, _View] = OrderedDict()
+
+    def tip(self, thread: str) -> int:
+        """See `Index`."""
+        return self._view(thread).tip
+
+    def is_cut(self, thread: str) -> bool:
+        """See `Index`."""
+        return self._view(thread).is_cut
+
+    def head(self, thread: str, ns: str) -> Head | None:
+        """See `Index`."""
+        return self._view(thread).heads.get(ns)
+
+    def find(self, thread: str, ns: str, id: str) -> int | None:
+        """See `Index`."""
+        return self._view(thread).numbers.get((ns, id))
+
+    def newest(self, thread: str, ns: str, below: int | None = None) -> Iterator[Head]:
+        """See `Index`."""
+        order = self._view(thread).order.get(ns, {})
+        return iter([Head(n, i) for n, i in reversed(list(order.items())) if below is None or n < below])
+
+    def namespaces(self, thread: str) -> list[str]:
+        """See `Index`."""
+        return sorted(self._view(thread).order)
+
+    def beside(self, header: Header, older: int | None) -> tuple[list[Entry], list[str]]:
+        """See `Index`: nothing, the log is all there is."""
+        return [], []
+
+    def appended(self, header: Header) -> None:
+        """See `Index`."""
+        self._view(header.thread).apply(header)
+
+    def refresh(self, thread: str) -> None:
+        """See `Index`."""
+        view = self._views.get(thread)
+        if view is None or self._kv.has(cut_name(thread, view.cuts + 1)):
+            view = self._views[thread] = self._replayed(thread)
+        self._views.move_to_end(thread)
+        while len(self._views) > _VIEWS_MAX:
+            self._views.popitem(last=False)
+        while (data := self._kv.get(commit_name(thread, view.tip + 1))) is not None:
+            view.apply(self._read(data, thread, view.tip + 1))
+
+    def is_current(self, thread: str) -> bool:
+        """See `Index`."""
+        return not self._kv.has(cut_name(thread, self._view(thread).cuts + 1))
+
+    def _replayed(self, thread: str) -> _View:
+        view = _View()
+        last = next(self._kv.keys(f"{root(thread)}g/", reverse=True), None)
+        view.cuts = 0 if last is None else int(last.rpartition("/")[2])
+        for key, data in self._kv.scan(f"{root(thread)}c/"):
+            view.apply(self._read(data, thread, int(key.rpartition("/")[2])))
+        return view
+
+    def _view(self, thread: str) -> _View:
+        view = self._views.get(thread)
+        if view is None:
+            self.refresh(thread)
+            view = self._views[thread]
+        return view
+
+
+def _head_name(thread: str, ns: str) -> str:
+    return f"{root(thread)}h/{part(ns)}"
+
+
+def _id_name(thread: str, ns: str, id: str) -> str:
+    return f"{root(thread)}i/{part(ns)}/{part(id)}"
+
+
+def _head_value(ns: str, number: int, id: str) -> bytes:
+    data: bytes = msgpack.packb([ns, number, id], unicode_errors="surrogatepass")
+    return data

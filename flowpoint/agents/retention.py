@@ -1,0 +1,332 @@
+"""What goes: pruned history, deleted threads and runs, expired checkpoints, orphans; and copies of threads.
+
+A removal is first a commit, a cut, that says which numbers still count and where the heads are. From then on the rest
+is gone for every reader; removing its entries comes after, and whoever is interrupted in it leaves only litter, which
+the next removal or `sweep` takes away.
+
+A checkpoint that stays keeps what it needs: its pending writes, its values, and for a DeltaChannel its ancestors and
+their writes, back to the nearest stored value.
+
+Invariants: the head of a namespace stays, unless its run or thread is deleted. The last commit of a thread stays for
+ever: a late write of a deleted run finds that its parent was deleted. Nothing that a kept commit names is removed.
+
+Not here: reading and putting (`reading`, `core`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Final
+
+from flowpoint.agents.core import SaverCore
+from flowpoint.agents.envelope import PUT, Body, Header, body_bytes
+from flowpoint.agents.kv import Entry, Section, children, part
+from flowpoint.agents.log import Head, StoredIndex, cut_name, root
+from flowpoint.agents.reading import Place, Record, writes_prefix
+from flowpoint.agents.values import blob_name
+from flowpoint.errors import UsageError
+
+ORPHAN_AGE: Final = timedelta(days=1)
+"""How long pending writes wait for their checkpoint, which a run puts soon after."""
+
+_INTERRUPT: Final = "__interrupt__"
+_DELTA: Final = "counters_since_delta_snapshot"
+_DELETE_BATCH: Final = 1000
+
+Records = dict[int, Record]
+
+
+def delete_thread(core: SaverCore, thread: str) -> None:
+    """Delete a thread."""
+    with core.kv.section(thread, Section.CUT):
+        core.index.refresh(thread)
+        if core.index.tip(thread):
+            _cut(core, thread, {}, set(), "deleted", records_of(core, thread))
+
+
+def keep(core: SaverCore, thread: str, *, last: int) -> int:
+    """Keep the heads, the last `last` checkpoints on the way to each, and what they need; how many went."""
+    with core.kv.section(thread, Section.CUT):
+        core.index.refresh(thread)
+        records = records_of(core, thread)
+        wanted = {number for head in _heads(core, thread) for number in _line(records, head, last)}
+        return _cut_to(core, thread, records, wanted, f"pruned to the last {last}")
+
+
+def expire(core: SaverCore, thread: str, *, keep_last: int | None, ttl: timedelta | None) -> int:
+    """See `CoreSaver.expire`."""
+    now = core.world.wall_ms()
+    young = now if ttl is None else now - ttl // timedelta(milliseconds=1)
+    with core.kv.section(thread, Section.CUT):
+        core.index.refresh(thread)
+        records = records_of(core, thread)
+        waiting = {number for number, record in records.items() if _waits(core, record)}
+        heads = _heads(core, thread)
+        if keep_last is None and not waiting and all(records[head.number].header.at_ms < young for head in heads):
+            if records:
+                _cut(core, thread, {}, set(), "expired", records)
+            return len(records)
+        wanted = waiting | {head.number for head in heads}
+        for head in heads:
+            wanted.update(_line(records, head, keep_last or 1))
+        for number in _tips(records):
+            if ttl is not None and records[number].header.at_ms >= young:
+                wanted.add(number)
+        if ttl is not None and keep_last is None:
+            wanted.update(number for number, record in records.items() if record.header.at_ms >= young)
+        return _cut_to(core, thread, records, wanted, "expired")
+
+
+def check_expiry(keep_last: int | None, ttl: timedelta | None) -> None:
+    """Refuse a rule that would keep everything, or nothing.
+
+    Raises:
+        UsageError: as said.
+    """
+    if keep_last is None and ttl is None:
+        raise UsageError("cannot expire checkpoints: say which stay, by keep_last or ttl")
+    if keep_last is not None and keep_last < 1:
+        raise UsageError(f"cannot keep the last {keep_last} checkpoints; keep at least 1, or delete the thread")
+
+
+def delete_for_runs(core: SaverCore, run_ids: Sequence[str]) -> None:
+    """Delete what these runs have put. The head goes back to the nearest ancestor that stays."""
+    runs = set(run_ids)
+    for thread in core.reader.threads() if runs else ():
+        with core.kv.section(thread, Section.CUT):
+            core.index.refresh(thread)
+            records = records_of(core, thread)
+            left = {n: record for n, record in records.items() if record.metadata.get("run_id") not in runs}
+            if len(left) < len(records):
+                _cut(core, thread, _moved_back(core, thread, records, left), set(left), "runs deleted", records)
+
+
+def copy_thread(core: SaverCore, source: str, target: str) -> None:
+    """Copy a thread's checkpoints, pending writes and heads, in the order of its commits."""
+    with core.kv.section(target, Section.APPEND):
+        core.index.refresh(target)
+        if core.index.namespaces(target):
+            raise UsageError(
+                f"cannot copy thread {source!r} to {target!r}: that thread has checkpoints; delete it first"
+            )
+    with core.kv.section(source, Section.READ):
+        core.index.refresh(source)
+        records = records_of(core, source)
+        heads = {head.number for head in _heads(core, source)}
+    for number in sorted(records):
+        record = records[number]
+        _copy_writes(core, source, target, Place(source, record.header.ns), record.header.id)
+        _copy_commit(core, source, target, record, number in heads)
+
+
+def sweep(core: SaverCore, older_than: timedelta = ORPHAN_AGE) -> int:
+    """Remove pending writes without a checkpoint that are older, and what interrupted removals left."""
+    swept = 0
+    for name in list(children(core.kv, "t/")):
+        with core.kv.section(name, Section.CUT):
+            thread = _thread_of(core, name)
+            if thread is None:
+                continue
+            core.index.refresh(thread)
+            records = records_of(core, thread)
+            swept += _remove_unnamed(core, thread, records, older_than)
+    return swept
+
+
+# ---------------------------------------------------------------------- what stays
+
+
+def records_of(core: SaverCore, thread: str) -> Records:
+    """Every checkpoint of a thread, by number."""
+    found: Records = {}
+    for ns in core.index.namespaces(thread):
+        for head in core.index.newest(thread, ns):
+            record = core.reader.record(thread, head.number)
+            if record is not None:
+                found[head.number] = record
+    return found
+
+
+def _heads(core: SaverCore, thread: str) -> list[Head]:
+    return [head for ns in core.index.namespaces(thread) if (head := core.index.head(thread, ns)) is not None]
+
+
+def _line(records: Records, head: Head, count: int) -> Iterator[int]:
+    """The head and its ancestors, `count` in all."""
+    numbers = _numbers(records)
+    number: int | None = head.number
+    while number is not None and count:
+        yield number
+        count -= 1
+        header = records[number].header
+        number = None if header.parent is None else numbers.get((header.ns, header.parent))
+
+
+def _numbers(records: Records) -> dict[tuple[str, str], int]:
+    return {(record.header.ns, record.header.id): number for number, record in records.items()}
+
+
+def _tips(records: Records) -> set[int]:
+    """The checkpoints that have no child."""
+    parents = {(record.header.ns, record.header.parent) for record in records.values()}
+    return {number for place, number in _numbers(records).items() if place not in parents}
+
+
+def _waits(core: SaverCore, record: Record) -> bool:
+    """Whether somebody has been asked something that has no later checkpoint yet."""
+    header = record.header
+    pending = core.reader.pending(Place(header.thread, header.ns), header.id)
+    return any(write.channel == _INTERRUPT for write in pending)
+
+
+def _with_ancestors(records: Records, wanted: Iterable[int]) -> set[int]:
+    """With what DeltaChannels need: ancestors back to the nearest stored value."""
+    numbers = _numbers(records)
+    kept = set(wanted)
+    for start in list(kept):
+        record = records[start]
+        missing = {channel for channel in record.metadata.get(_DELTA) or () if channel not in record.channels}
+        while missing and record.header.parent is not None:
+            number = numbers.get((record.header.ns, record.header.parent))
+            if number is None:
+                break
+            kept.add(number)
+            record = records[number]
+            missing -= record.channels.keys()
+    return kept
+
+
+def _moved_back(core: SaverCore, thread: str, records: Records, left: Records) -> dict[str, tuple[int, str]]:
+    """The heads when only these checkpoints are left."""
+    numbers = _numbers(records)
+    heads: dict[str, tuple[int, str]] = {}
+    for ns in core.index.namespaces(thread):
+        head = core.index.head(thread, ns)
+        number = None if head is None else head.number
+        while number is not None and number not in left:
+            parent = records[number].header.parent
+            number = None if parent is None else numbers.get((ns, parent))
+        if number is None:
+            number = max((n for n, record in left.items() if record.header.ns == ns), default=None)
+        if number is not None:
+            heads[ns] = (number, left[number].header.id)
+    return heads
+
+
+# ---------------------------------------------------------------------- removing
+
+
+def _cut_to(core: SaverCore, thread: str, records: Records, wanted: Collection[int], why: str) -> int:
+    kept = _with_ancestors(records, wanted)
+    gone = len(records) - len(kept)
+    if gone:
+        heads = {ns: head for ns in core.index.namespaces(thread) if (head := core.index.head(thread, ns))}
+        _cut(core, thread, heads, kept, why, records)
+    return gone
+
+
+def _cut(
+    core: SaverCore,
+    thread: str,
+    heads: Mapping[str, tuple[int, str]],
+    kept: Collection[int],
+    why: str,
+    records: Records,
+) -> None:
+    # From here on only what is kept counts.
+    core.cut(thread, sorted(kept), heads, why)
+    left = {number: record for number, record in records.items() if number in kept}
+    gone = [record for number, record in records.items() if number not in kept]
+    writes = [key for record in gone for key in core.kv.keys(_writes_of(record))]
+    if not left:
+        writes = list(core.kv.keys(f"{root(thread)}w/"))
+    _remove_unnamed(core, thread, left, ORPHAN_AGE, writes)
+
+
+def _writes_of(record: Record) -> str:
+    header = record.header
+    return writes_prefix(Place(header.thread, header.ns), header.id)
+
+
+def _remove_unnamed(
+    core: SaverCore, thread: str, records: Records, older_than: timedelta, writes: Iterable[str] = ()
+) -> int:
+    """Remove these writes and every entry of a thread that no kept checkpoint needs."""
+    doomed = [*_commits(core, thread, records), *{*_orphans(core, thread, records, older_than), *writes}]
+    doomed += _unnamed_values(core, thread, records, set(doomed))
+    if not doomed:
+        return 0
+    if not isinstance(core.index, StoredIndex):
+        # Those who follow the log must look anew before its numbers have gaps.
+        count = sum(1 for _ in core.kv.keys(f"{root(thread)}g/"))
+        core.kv.write([(cut_name(thread, count + 1), b"")])
+    for start in range(0, len(doomed), _DELETE_BATCH):
+        core.kv.write([], doomed[start : start + _DELETE_BATCH])
+    core.forget()
+    return len(doomed)
+
+
+def _commits(core: SaverCore, thread: str, records: Records) -> Iterator[str]:
+    tip = core.index.tip(thread)
+    for key in core.kv.keys(f"{root(thread)}c/"):
+        number = int(key.rpartition("/")[2])
+        if number not in records and number != tip:
+            yield key
+
+
+def _orphans(core: SaverCore, thread: str, records: Records, older_than: timedelta) -> Iterator[str]:
+    """Pending writes whose checkpoint is not there, when they are old: it may yet come."""
+    kept = {_writes_of(record) for record in records.values()}
+    oldest = core.world.wall_ms() - older_than // timedelta(milliseconds=1)
+    for key, data in core.kv.scan(f"{root(thread)}w/"):
+        if key.rpartition("/")[0] + "/" in kept:
+            continue
+        if core.envelopes.read_writes(data, thread).at_ms <= oldest:
+            yield key
+
+
+def _unnamed_values(core: SaverCore, thread: str, records: Records, doomed: Collection[str]) -> list[str]:
+    named: set[bytes] = set()
+    for record in records.values():
+        for ref in record.channels.values():
+            named.update(core.values.keys(thread, ref))
+    for key, data in core.kv.scan(f"{root(thread)}w/"):
+        if key not in doomed:
+            for _index, _channel, ref in core.envelopes.read_writes(data, thread).items:
+                named.update(core.values.keys(thread, ref))
+    names = {blob_name(thread, key) for key in named}
+    return [key for key in core.kv.keys(f"{root(thread)}b/") if key not in names]
+
+
+def _thread_of(core: SaverCore, name: str) -> str | None:
+    last = next(core.kv.scan(f"t/{name}/c/", reverse=True), None)
+    if last is not None:
+        return core.envelopes.thread_of(last[1])
+    first = next(core.kv.scan(f"t/{name}/w/"), None)
+    return None if first is None else core.envelopes.thread_of_writes(first[1])
+
+
+# ---------------------------------------------------------------------- copying
+
+
+def _copy_commit(core: SaverCore, source: str, target: str, record: Record, is_head: bool) -> None:
+    out: dict[bytes, bytes] = {}
+    copied = core.values.copy
+    channels = {channel: copied(source, target, ref, out) for channel, ref in record.channels.items()}
+    old = record.header
+    header = Header(PUT, 0, core.world.new_nonce(), old.at_ms, target, old.ns, old.id, old.parent, version=old.version)
+    body = body_bytes(Body(record.checkpoint, record.metadata, channels), f"a copy of thread {source!r}")
+    with core.kv.section(target, Section.APPEND):
+        core.index.refresh(target)
+        core.append(header, body, core.values.missing(target, out), moves=is_head or old.moves)
+
+
+def _copy_writes(core: SaverCore, source: str, target: str, place: Place, id: str) -> None:
+    for _key, writes in core.reader.stored_writes(place, id):
+        out: dict[bytes, bytes] = {}
+        items = [(i, channel, core.values.copy(source, target, ref, out)) for i, channel, ref in writes.items]
+        with core.kv.section(target, Section.APPEND):
+            blobs: list[Entry] = core.values.missing(target, out)
+            name = f"{writes_prefix(Place(target, place.ns), id)}{part(writes.task_id)}~{writes.number:06d}"
+            core.kv.create(name, core.envelopes.writes(writes.moved(target, items)), beside=blobs)

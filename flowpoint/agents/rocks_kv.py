@@ -1,0 +1,331 @@
+"""Keys and values in a local RocksDB: one process writes, others may read.
+
+Every write is in RocksDB's log, so `kill -9` loses nothing that returned. What is not synced by itself is synced soon
+after, by a thread of ours, so that a loss of power takes at most the last `FLUSH_SECONDS`.
+
+A database is opened once in a process, however many savers use it: its lock is the process's. RocksDB does not say who
+holds a lock, so the owner's pid stands in a file beside it.
+
+Settings: small memtables and recycled log files make a synced write cheap (a new log file changes its length with every
+write, which costs a second write of the file system's own).
+
+Invariants: after a fork, the child is refused. The binding raises bare `Exception`; here these become StorageError.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any, Final
+
+import rocksdict
+
+from flowpoint.agents.kv import Entry, Section, after
+from flowpoint.errors import StorageError, StoreInUseError, UsageError
+
+FLUSH_SECONDS: Final = 0.05
+
+_OWNER: Final = "flowpoint-owner"
+_SYNCED: Final = b"s"
+_MEMTABLE_BYTES: Final = 2 << 20
+_BLOCK_CACHE_BYTES: Final = 32 << 20
+_BLOOM_BITS: Final = 10
+_RECYCLED_LOGS: Final = 4
+_STRIPES: Final = 256
+
+_open_lock = threading.Lock()
+_open: dict[str, _Database] = {}
+"""The databases that this process has open for writing. The lock on each is the process's, so the list must be, too."""
+
+
+class RocksKv:
+    """One user's handle of a database in a folder."""
+
+    indexed = True
+
+    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False, statistics: bool = False) -> None:
+        """`read_only`: beside whoever writes; what they have written until then is seen by each section.
+
+        Raises:
+            StoreInUseError: another process has it open for writing.
+            StorageError: it cannot be opened.
+        """
+        self._path = os.path.realpath(path)
+        self._read_only = read_only
+        self._closed = False
+        self._db = _Database(self._path, True) if read_only else _shared(self._path, statistics)
+
+    @property
+    def read_only(self) -> bool:
+        """Whether writing is refused."""
+        return self._read_only
+
+    def get(self, key: str) -> bytes | None:
+        """See `Kv`."""
+        db = self._db.opened()
+        try:
+            value: bytes | None = db.get(key.encode())
+        except Exception as error:
+            raise self._db.failed("read", error) from error
+        return value
+
+    def has(self, key: str) -> bool:
+        """See `Kv`."""
+        db = self._db.opened()
+        try:
+            return key.encode() in db
+        except Exception as error:
+            raise self._db.failed("read", error) from error
+
+    def scan(self, prefix: str, *, start: str = "", reverse: bool = False) -> Iterator[Entry]:
+        """See `Kv`. Entries as they are now: later writes are not seen."""
+        at, end = _range(prefix, start, reverse)
+        for key, value in self._items("items", at, reverse):
+            if not key.startswith(end):
+                return
+            yield key.decode(), value
+
+    def keys(self, prefix: str, *, start: str = "", reverse: bool = False) -> Iterator[str]:
+        """See `Kv`."""
+        at, end = _range(prefix, start, reverse)
+        for key in self._items("keys", at, reverse):
+            if not key.startswith(end):
+                return
+            yield key.decode()
+
+    def _items(self, what: str, at: bytes, reverse: bool) -> Iterator[Any]:
+        db = self._db.opened()
+        try:
+            # In reverse RocksDB starts at the key itself, which is above the range.
+            found = getattr(db, what)(backwards=reverse, from_key=at)
+            for item in found:
+                if reverse and (item if what == "keys" else item[0]) >= at:
+                    continue
+                yield item
+        except (StorageError, UsageError):
+            raise
+        except Exception as error:
+            raise self._db.failed("read", error) from error
+
+    def create(
+        self, key: str, value: bytes, *, beside: Sequence[Entry] = (), gone: Sequence[str] = (), sync: bool = True
+    ) -> bool:
+        """See `Kv`. To be called in a section of the key's thread: that is what makes it exclusive."""
+        if self.has(key):
+            return False
+        self.write([*beside, (key, value)], gone, sync=sync)
+        return True
+
+    def write(self, puts: Iterable[Entry], deletes: Iterable[str] = (), *, sync: bool = True) -> None:
+        """See `Kv`."""
+        if self._read_only:
+            raise UsageError(f"cannot write to {self._path}: it was opened read-only; open it for writing")
+        self._db.write(puts, deletes, sync)
+
+    def section(self, thread: str, kind: Section) -> AbstractContextManager[None]:
+        """See `Kv`. Reading takes no lock: a removal is one batch, and what a scan sees does not change."""
+        if kind is not Section.READ:
+            return self._db.locked(thread)
+        if self._read_only:
+            self._db.catch_up()
+        return nullcontext()
+
+    def compact(self) -> None:
+        """Write everything to table files and merge them: for measuring, and after a large removal."""
+        self._db.compact()
+
+    def statistics(self) -> str:
+        """RocksDB's own counters, if it was opened with them."""
+        return self._db.options.get_statistics() or ""
+
+    def close(self) -> None:
+        """See `Kv`. The database is closed with its last handle."""
+        with _open_lock:
+            if not self._closed:
+                self._closed = True
+                self._db.release()
+
+
+class _Database:
+    """An open RocksDB, shared by the handles of one process."""
+
+    def __init__(self, path: str, read_only: bool, statistics: bool = False) -> None:
+        self._path = path
+        self._pid = os.getpid()
+        self._users = 1
+        self._secondary = tempfile.mkdtemp(prefix="flowpoint-reader-") if read_only else None
+        self._stripes = [threading.RLock() for _ in range(_STRIPES)]
+        self._plain, self._synced = rocksdict.WriteOptions(), rocksdict.WriteOptions()
+        self._synced.sync = True
+        self.options = _options(read_only)
+        if statistics:
+            self.options.enable_statistics()
+        self._db: rocksdict.Rdict | None = self._open()
+        self._dirty, self._ended = threading.Event(), threading.Event()
+        self._flusher: threading.Thread | None = None
+
+    def _open(self) -> rocksdict.Rdict:
+        if self._secondary is not None:
+            if not os.path.exists(os.path.join(self._path, "CURRENT")):
+                raise UsageError(f"cannot open {self._path}: there is no store of threads; check the path")
+            access = rocksdict.AccessType.secondary(self._secondary)
+        else:
+            os.makedirs(self._path, mode=0o700, exist_ok=True)
+            access = rocksdict.AccessType.read_write()
+        try:
+            db = rocksdict.Rdict(self._path, self.options, access_type=access)
+        except Exception as error:
+            raise self._refused(error) from error
+        if self._secondary is None:
+            with open(os.path.join(self._path, _OWNER), "w") as file:
+                file.write(str(self._pid))
+        return db
+
+    def _refused(self, error: Exception) -> Exception:
+        if "lock" not in str(error).lower():
+            return self.failed("open", error)
+        owner = "another process"
+        with suppress(OSError, ValueError), open(os.path.join(self._path, _OWNER)) as file:
+            owner = f"process {int(file.read())}"
+        return StoreInUseError(
+            f"cannot open {self._path}: {owner} has it open, and only one may write to it; close it there, open it "
+            "with read_only=True, or use a FolderSaver, which many processes can share"
+        )
+
+    def opened(self) -> rocksdict.Rdict:
+        """The database, for its own process and as long as it is open."""
+        if os.getpid() != self._pid:
+            raise UsageError(
+                f"cannot use the saver of {self._path} in process {os.getpid()}: it was opened by process "
+                f"{self._pid} before a fork; open one after the fork, or use a FolderSaver"
+            )
+        if self._db is None:
+            raise UsageError(f"cannot use the saver of {self._path}: it is closed")
+        return self._db
+
+    def write(self, puts: Iterable[Entry], deletes: Iterable[str], sync: bool) -> None:
+        """Write one batch."""
+        db = self.opened()
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        for key, value in puts:
+            batch.put(key.encode(), value)
+        for key in deletes:
+            batch.delete(key.encode())
+        try:
+            db.write(batch, self._synced if sync else self._plain)
+        except Exception as error:
+            raise self.failed("write", error) from error
+        if not sync and not self._dirty.is_set():
+            self._flush_soon()
+
+    @contextmanager
+    def locked(self, thread: str) -> Iterator[None]:
+        """Alone in a thread, and in some others of the same stripe."""
+        with self._stripes[hash(thread) % _STRIPES]:
+            yield
+
+    def catch_up(self) -> None:
+        """See what the writer has written."""
+        try:
+            self.opened().try_catch_up_with_primary()
+        except Exception as error:
+            raise self.failed("read", error) from error
+
+    def compact(self) -> None:
+        """See `RocksKv`."""
+        db = self.opened()
+        db.flush()
+        options = rocksdict.CompactOptions()
+        options.set_bottommost_level_compaction(rocksdict.BottommostLevelCompaction.force())
+        db.compact_range(None, None, options)
+
+    def _flush_soon(self) -> None:
+        self._dirty.set()
+        if self._flusher is None:
+            self._flusher = threading.Thread(target=self._flush, name="flowpoint-flush", daemon=True)
+            self._flusher.start()
+
+    def _flush(self) -> None:
+        """Sync what was written without, until the database is closed."""
+        while not self._ended.is_set():
+            self._dirty.wait()
+            self._ended.wait(FLUSH_SECONDS)
+            self._sync()
+
+    def _sync(self) -> None:
+        db = self._db
+        if db is None or not self._dirty.is_set():
+            return
+        self._dirty.clear()
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        batch.put(_SYNCED, b"")
+        # A failure is no news here: RocksDB refuses every later write, and its caller is told.
+        with suppress(Exception):
+            db.write(batch, self._synced)
+
+    def release(self) -> None:
+        """A handle is closed."""
+        self._users -= 1
+        if self._users or self._db is None or os.getpid() != self._pid:
+            return
+        _open.pop(self._path, None)
+        self._ended.set()
+        if self._secondary is None:
+            self._sync()
+        self._dirty.set()
+        if self._flusher is not None:
+            self._flusher.join()
+        db, self._db = self._db, None
+        db.close()
+        if self._secondary is not None:
+            shutil.rmtree(self._secondary, ignore_errors=True)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process has opened it, not one that forked this."""
+        return self._pid == os.getpid()
+
+    def add_user(self) -> None:
+        """One more handle."""
+        self._users += 1
+
+    def failed(self, what: str, error: Exception) -> StorageError:
+        """What to raise for an exception of the binding."""
+        return StorageError(f"cannot {what} {self._path}: {error}; check the disk's free space and permissions")
+
+
+def _shared(path: str, statistics: bool) -> _Database:
+    with _open_lock:
+        there = _open.get(path)
+        if there is not None and there.is_ours:
+            there.add_user()
+            return there
+        _open[path] = opened = _Database(path, False, statistics)
+        return opened
+
+
+def _range(prefix: str, start: str, reverse: bool) -> tuple[bytes, bytes]:
+    """Where to start, and what every key of the range starts with."""
+    at = start or (after(prefix) if reverse else prefix)
+    return at.encode(), prefix.encode()
+
+
+def _options(read_only: bool) -> rocksdict.Options:
+    blocks = rocksdict.BlockBasedOptions()
+    blocks.set_bloom_filter(_BLOOM_BITS, False)
+    blocks.set_block_cache(rocksdict.Cache(_BLOCK_CACHE_BYTES))
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(not read_only)
+    options.set_write_buffer_size(_MEMTABLE_BYTES)
+    options.set_recycle_log_file_num(_RECYCLED_LOGS)
+    options.set_compression_type(rocksdict.DBCompressionType.lz4())
+    options.set_bottommost_compression_type(rocksdict.DBCompressionType.zstd())
+    options.set_keep_log_file_num(2)
+    options.set_block_based_table_factory(blocks)
+    if read_only:
+        options.set_max_open_files(-1)
+    return options

@@ -1,0 +1,343 @@
+"""LangGraph's saver on the core: every method of `BaseCheckpointSaver`, sync and async.
+
+The async methods call the sync ones: at once where that takes no longer than a look at memory, in a thread where it
+waits for a disk. So a saver belongs to no loop and to no thread. `copy.copy` of it shares everything with it.
+
+How a run has read travels as one extra key of `configurable`, `READ_TOKEN`: LangGraph copies what `get_tuple` returns
+into the config of every put of that run. `put` returns the plain three keys.
+
+Not here: what is stored and how (`core` and below).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import itertools
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, cast
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+    get_serializable_checkpoint_metadata,
+)
+
+from flowpoint.agents import retention
+from flowpoint.agents.core import SaverCore, World, token
+from flowpoint.agents.reading import Place, Saved
+from flowpoint.errors import UsageError
+
+T = TypeVar("T")
+
+READ_TOKEN: Final = "__flowpoint_read"
+"""The extra key of `configurable`. The underscores keep it out of the metadata of checkpoints."""
+
+_DURABILITY: Final = "__pregel_durability"
+_PAGE: Final = 20
+
+
+class CoreSaver(BaseCheckpointSaver[Any]):
+    """A saver on any store. Use `RocksSaver` or `FolderSaver`."""
+
+    core: SaverCore
+    reads_wait = False
+    """Whether reading may wait for a disk, so that it does not belong on a loop."""
+    writes_wait = False
+    """Whether also a write that is not synced may."""
+
+    def __init__(self, core: SaverCore) -> None:
+        super().__init__()
+        self.core = core
+
+    # ------------------------------------------------------------------ life
+
+    def close(self) -> None:
+        """Let go of the store. Idempotent; every copy of this saver is closed with it."""
+        self.core.kv.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
+    @property
+    def on_conflict(self) -> str:
+        """What happens when two runs of a thread meet: "branch" or "raise"."""
+        return self.core.on_conflict
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many conflicts, late writes and notes there were since the saver was opened."""
+        return dict(self.core.counts)
+
+    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> CoreSaver:
+        """A copy that knows the classes of a graph, too; LangGraph asks for it in its strict mode."""
+        twin = copy.copy(self)
+        twin.core = self.core.with_types(extra_allowlist)
+        return twin
+
+    def get_next_version(self, current: Any, channel: None = None) -> Any:
+        """The version after `current`, of the same type: threads that come from other savers keep theirs."""
+        if current is None:
+            return 1
+        if isinstance(current, str):
+            number, _dot, rest = current.partition(".")
+            return f"{int(number) + 1:0{len(number)}}{_dot}{'0' * len(rest)}"
+        return current + 1
+
+    # ------------------------------------------------------------------ reading
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """The checkpoint that `config` names, or the head of its thread."""
+        place, id_ = _place(config), _id(config)
+        saved = self.core.get(place, id_)
+        return None if saved is None else _tuple(saved, self.core.token(saved, explicit=bool(id_)))
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Checkpoints that match, newest first; of all threads when `config` is None."""
+        found = self.core.reader.listed(
+            thread=None if config is None else _place(config).thread,
+            ns=None if config is None else config["configurable"].get("checkpoint_ns"),
+            id=None if config is None else _id(config),
+            before=None if before is None else _id(before),
+            filter=filter,
+            limit=limit,
+        )
+        return (_tuple(saved, token(True, saved.place.ns, saved.id)) for saved in map(self.core.upgraded, found))
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """As the base class does it, over checkpoints that no run is going to continue from."""
+        return BaseCheckpointSaver.get_delta_channel_history(
+            cast(CoreSaver, _Past(self.core)), config=config, channels=channels
+        )
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """See `get_delta_channel_history`."""
+        return await self._reading(lambda: self.get_delta_channel_history(config=config, channels=channels))
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """See `get_tuple`."""
+        return await self._reading(self.get_tuple, config)
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """See `list`. The loop gets a turn after every checkpoint."""
+        found = await self._reading(lambda: self.list(config, filter=filter, before=before, limit=limit))
+        while (one := await self._reading(next, found, None)) is not None:
+            yield one
+            await asyncio.sleep(0)
+
+    # ------------------------------------------------------------------ writing
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Commit a checkpoint.
+
+        Raises:
+            ConcurrentRunError: another run of the thread came first (with `on_conflict="raise"`), or the thread was
+                deleted meanwhile.
+        """
+        configurable = config["configurable"]
+        place = _place(config)
+        self.core.put(
+            place,
+            checkpoint,
+            get_serializable_checkpoint_metadata(config, metadata),
+            new_versions,
+            parent=_id(config),
+            token=configurable.get(READ_TOKEN),
+            sync=_is_synced(config),
+        )
+        return _config(place, checkpoint["id"])
+
+    def put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Store what a task wrote, until the next checkpoint holds it."""
+        id_ = config["configurable"]["checkpoint_id"]
+        self.core.put_writes(_place(config), id_, writes, task_id, task_path, sync=False)
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """See `put`."""
+        waits = self.writes_wait or _is_synced(config)
+        return await _driven(waits, self.put, config, checkpoint, metadata, new_versions)
+
+    async def aput_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """See `put_writes`."""
+        await _driven(self.writes_wait, self.put_writes, config, writes, task_id, task_path)
+
+    # ------------------------------------------------------------------ history
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Delete a thread; nothing happens when there is none."""
+        retention.delete_thread(self.core, str(thread_id))
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Delete what these runs have put, in all threads."""
+        retention.delete_for_runs(self.core, run_ids)
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy a thread with its whole history.
+
+        Raises:
+            UsageError: the target has checkpoints already.
+        """
+        retention.copy_thread(self.core, str(source_thread_id), str(target_thread_id))
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Keep the head of every namespace and what it needs ("keep_latest"), or nothing ("delete").
+
+        Raises:
+            UsageError: another strategy.
+        """
+        if strategy not in ("keep_latest", "delete"):
+            raise UsageError(f"cannot prune with strategy {strategy!r}; use 'keep_latest' or 'delete'")
+        for thread in map(str, thread_ids):
+            if strategy == "delete":
+                retention.delete_thread(self.core, thread)
+            else:
+                retention.keep(self.core, thread, last=1)
+
+    def expire(
+        self, thread_ids: Sequence[str] | None = None, *, keep_last: int | None = None, ttl: timedelta | None = None
+    ) -> int:
+        """Remove what is neither among the last `keep_last` of its namespace nor younger than `ttl`.
+
+        Heads, checkpoints with a pending interrupt, tips of branches that are young enough and what any of them needs
+        stay. With `ttl` alone, a thread whose head is older is deleted, unless it waits for an answer.
+
+        Args:
+            thread_ids: all threads when None.
+
+        Returns:
+            How many checkpoints went.
+        """
+        retention.check_expiry(keep_last, ttl)
+        threads = self.core.reader.threads() if thread_ids is None else list(map(str, thread_ids))
+        return sum(retention.expire(self.core, thread, keep_last=keep_last, ttl=ttl) for thread in threads)
+
+    def sweep(self, older_than: timedelta = retention.ORPHAN_AGE) -> int:
+        """Remove pending writes whose checkpoint never came, and what interrupted removals left. How many entries."""
+        return retention.sweep(self.core, older_than)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """See `delete_thread`."""
+        await asyncio.to_thread(self.delete_thread, thread_id)
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """See `delete_for_runs`."""
+        await asyncio.to_thread(self.delete_for_runs, run_ids)
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """See `copy_thread`."""
+        await asyncio.to_thread(self.copy_thread, source_thread_id, target_thread_id)
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """See `prune`."""
+        await asyncio.to_thread(lambda: self.prune(thread_ids, strategy=strategy))
+
+    async def _reading(self, fn: Callable[..., T], *args: Any) -> T:
+        return await _driven(self.reads_wait, fn, *args)
+
+
+class _Past:
+    """A saver to look back with: what a run could not continue from can be looked at."""
+
+    def __init__(self, core: SaverCore) -> None:
+        self._core = core
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """See `CoreSaver`."""
+        saved = self._core.get(_place(config), _id(config), for_run=False)
+        return None if saved is None else _tuple(saved, token(True, saved.place.ns, saved.id))
+
+
+async def _driven(waits: bool, fn: Callable[..., T], *args: Any) -> T:
+    """Call a sync method: in a thread if it waits for a disk."""
+    if not waits:
+        return fn(*args)
+    return await asyncio.get_running_loop().run_in_executor(None, fn, *args)
+
+
+def _place(config: RunnableConfig) -> Place:
+    configurable = config["configurable"]
+    return Place(str(configurable["thread_id"]), configurable.get("checkpoint_ns") or "")
+
+
+def _id(config: RunnableConfig) -> str | None:
+    return config.get("configurable", {}).get("checkpoint_id") or None
+
+
+def _is_synced(config: RunnableConfig) -> bool:
+    return config["configurable"].get(_DURABILITY) != "async"
+
+
+def _config(place: Place, id: str, read: str | None = None) -> RunnableConfig:
+    configurable = {"thread_id": place.thread, "checkpoint_ns": place.ns, "checkpoint_id": id}
+    return {"configurable": configurable if read is None else {**configurable, READ_TOKEN: read}}
+
+
+def _tuple(saved: Saved, read: str) -> CheckpointTuple:
+    place, parent = saved.place, saved.parent
+    return CheckpointTuple(
+        config=_config(place, saved.id, read),
+        checkpoint=saved.checkpoint,  # type: ignore[arg-type]  # as LangGraph handed it to us
+        metadata=saved.metadata,  # type: ignore[arg-type]
+        parent_config=None if parent is None else _config(place, parent, token(True, place.ns, parent)),
+        pending_writes=[(write.task_id, write.channel, write.value) for write in saved.writes],
+    )
+
+
+def system_world() -> World:
+    """The clock of this machine, and names that nobody else gives to a commit."""
+    begun, numbers = secrets.token_bytes(8), itertools.count()
+    return World(lambda: time.time_ns() // 1_000_000, lambda: begun + next(numbers).to_bytes(6, "big"))

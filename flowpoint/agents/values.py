@@ -1,0 +1,270 @@
+"""Values stored once: small ones inside the envelope, large ones by their content, long lists in shared pieces.
+
+A value becomes a `Ref`: its own bytes, or [BLOB, key], or [LIST, depth, keys]. Keys are names of content within one
+thread, so the same value of two checkpoints, or of a checkpoint and a pending write, is one entry.
+
+A long list is cut into leaves of some elements, where the elements themselves tell, not their positions: what is added
+or taken away at one place changes the leaves there and no others. Names of leaves that are too many are cut into nodes
+in the same way, and so on.
+
+Invariants: `load(save(v)) == v`. An entry never changes; what `save` names is stored before the commit that names it.
+Not here: how a value becomes bytes (`serde`), when entries go (`retention`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final, Protocol
+from zlib import crc32
+
+import msgpack
+
+from flowpoint.agents.kv import Kv, part
+from flowpoint.errors import DamagedStoreError
+
+Ref = Any
+"""bytes, or [BLOB, key], or [LIST, depth, keys in one]. As msgpack gives it back."""
+
+Raw = bytes | list[bytes]
+"""An encoded value; of a long list, its encoded elements."""
+
+BLOB: Final = 1
+LIST: Final = 2
+
+_KEY_BYTES: Final = 16
+_LEAF_COUNTS: Final = 4  # a leaf has at most so many times the average of elements
+_NODE_MASK: Final = 31
+_NODE_COUNT_MAX: Final = 128
+_ROOT_COUNT_MAX: Final = 64
+_DEPTH_MAX: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Leaves:
+    """How long lists are cut. Never to change for a store: what was cut otherwise shares nothing."""
+
+    elements: int
+    """How many elements a leaf has on average; a power of two."""
+    alone: int
+    """An element of so many bytes ends its leaf: rewriting it with its neighbours would cost more."""
+
+
+class ValueSerde(Protocol):
+    """Values to bytes and back, strict about types. A list's bytes are msgpack's array of those of its elements."""
+
+    def encode(self, value: Any, *, thread: str, channel: str) -> bytes:
+        """The bytes; an error that names channel and type when they cannot be made."""
+
+    def decode(self, data: bytes, *, thread: str, channel: str) -> Any:
+        """The value; an error that names thread and channel when its type is not known."""
+
+    def decode_old(self, data: bytes, *, thread: str, channel: str) -> Any:
+        """The value, with stand-ins for instances of classes that are gone: a migration will convert them."""
+
+    def with_types(self, types: Iterable[Any]) -> ValueSerde:
+        """One that knows these classes too."""
+
+
+class Naming(Protocol):
+    """The part of a sealer that values need."""
+
+    def seal(self, data: bytes, place: bytes) -> bytes: ...
+    def open(self, data: bytes, place: bytes) -> bytes: ...
+    def content_key(self, data: bytes, thread: str) -> str: ...
+
+
+class Values:
+    """Saves and loads values of all threads of one store."""
+
+    def __init__(self, kv: Kv, serde: ValueSerde, sealer: Naming | None, leaves: Leaves) -> None:
+        self._leaves = leaves
+        self._kv = kv
+        self._serde = serde
+        self._sealer = sealer
+
+    def with_types(self, types: Iterable[Any]) -> Values:
+        """The same store, read and written by one who knows these classes too."""
+        return self.with_serde(self._serde.with_types(types))
+
+    def with_serde(self, serde: ValueSerde) -> Values:
+        """The same store, read and written with another serde."""
+        return Values(self._kv, serde, self._sealer, self._leaves)
+
+    # ------------------------------------------------------------------ saving
+
+    def save(self, thread: str, channel: str, value: Any, inline_max: int, out: dict[bytes, bytes]) -> Ref:
+        """The ref of a value. What has to be stored for it is added to `out`: key -> content, for `missing`."""
+        data = self._serde.encode(value, thread=thread, channel=channel)
+        if len(data) <= inline_max:
+            return data
+        if type(value) is list and len(value) > 1:
+            return self._save_list(thread, split_list(data), out)
+        return [BLOB, self._named(thread, data, out)]
+
+    def save_raw(self, thread: str, data: Raw, inline_max: int, out: dict[bytes, bytes]) -> Ref:
+        """As `save`, of a value that is encoded already."""
+        if isinstance(data, list):
+            return self._save_list(thread, data, out)
+        return data if len(data) <= inline_max else [BLOB, self._named(thread, data, out)]
+
+    def missing(self, thread: str, out: dict[bytes, bytes]) -> list[tuple[str, bytes]]:
+        """The entries to write for `out`: those that are not stored yet. To be asked in a section of the thread."""
+        return [
+            (name, self._sealed(thread, key, data))
+            for key, data in out.items()
+            if not self._kv.has(name := blob_name(thread, key))
+        ]
+
+    def _save_list(self, thread: str, elements: list[bytes], out: dict[bytes, bytes]) -> Ref:
+        keys = [self._named(thread, msgpack.packb(leaf), out) for leaf in _cut(elements, self._leaves)]
+        depth = 0
+        while len(keys) > _ROOT_COUNT_MAX and depth < _DEPTH_MAX:
+            keys = [self._named(thread, b"".join(node), out) for node in _nodes(keys)]
+            depth += 1
+        return [LIST, depth, b"".join(keys)]
+
+    def _named(self, thread: str, data: bytes, out: dict[bytes, bytes]) -> bytes:
+        if self._sealer is None:
+            key = sha256(data).digest()[:_KEY_BYTES]
+        else:
+            key = bytes.fromhex(self._sealer.content_key(data, thread))[:_KEY_BYTES]
+        out[key] = data
+        return key
+
+    def _sealed(self, thread: str, key: bytes, data: bytes) -> bytes:
+        return data if self._sealer is None else self._sealer.seal(data, _place(thread, key))
+
+    # ------------------------------------------------------------------ loading
+
+    def load(self, thread: str, channel: str, ref: Ref) -> Any:
+        """The value of a ref.
+
+        Raises:
+            DamagedStoreError: an entry is missing or damaged.
+        """
+        return self._load(thread, channel, ref, self._serde.decode)
+
+    def load_old(self, thread: str, channel: str, ref: Ref) -> Any:
+        """As `load`, for a value that the schema is going to bring up to date."""
+        return self._load(thread, channel, ref, self._serde.decode_old)
+
+    def _load(self, thread: str, channel: str, ref: Ref, decode: Callable[..., Any]) -> Any:
+        if type(ref) is bytes:
+            return decode(ref, thread=thread, channel=channel)
+        if ref[0] == BLOB:
+            return decode(self._content(thread, ref[1]), thread=thread, channel=channel)
+        return decode(join_list(list(self._elements(thread, ref))), thread=thread, channel=channel)
+
+    def raw(self, thread: str, ref: Ref) -> Raw:
+        """The bytes of a value, as `save_raw` takes them."""
+        if type(ref) is bytes:
+            return ref
+        if ref[0] == BLOB:
+            return self._content(thread, ref[1])
+        return list(self._elements(thread, ref))
+
+    def _elements(self, thread: str, ref: Ref) -> Iterator[bytes]:
+        for key, depth in self._walk(thread, ref):
+            if depth == 0:
+                try:
+                    leaf = msgpack.unpackb(self._content(thread, key))
+                except (ValueError, msgpack.UnpackException) as error:
+                    raise _damaged(thread, key, str(error)) from error
+                yield from leaf
+
+    def _walk(self, thread: str, ref: Ref) -> Iterator[tuple[bytes, int]]:
+        """Every key below a list's ref, with its depth; leaves have depth 0, and come in order."""
+        depth, keys = ref[1], ref[2]
+        if not (isinstance(depth, int) and 0 <= depth <= _DEPTH_MAX and isinstance(keys, bytes)):
+            raise _damaged(thread, b"", "a list that is none")
+        for start in range(0, len(keys), _KEY_BYTES):
+            key = keys[start : start + _KEY_BYTES]
+            yield key, depth
+            if depth:
+                yield from self._walk(thread, [LIST, depth - 1, self._content(thread, key)])
+
+    def _content(self, thread: str, key: bytes) -> bytes:
+        data = self._kv.get(blob_name(thread, key))
+        if data is None:
+            raise _damaged(thread, key, "it is missing")
+        return data if self._sealer is None else self._sealer.open(data, _place(thread, key))
+
+    # ------------------------------------------------------------------ keeping and copying
+
+    def keys(self, thread: str, ref: Ref) -> Iterator[bytes]:
+        """The keys of all entries that a ref needs."""
+        if type(ref) is bytes:
+            return
+        if ref[0] == BLOB:
+            yield ref[1]
+        else:
+            for key, _depth in self._walk(thread, ref):
+                yield key
+
+    def copy(self, source: str, target: str, ref: Ref, out: dict[bytes, bytes]) -> Ref:
+        """The ref of the same value in another thread, without decoding it. `out` is as in `save`."""
+        if type(ref) is bytes:
+            return ref
+        if ref[0] == BLOB:
+            return [BLOB, self._named(target, self._content(source, ref[1]), out)]
+        return self._save_list(target, list(self._elements(source, ref)), out)
+
+
+def split_list(data: bytes) -> list[bytes]:
+    """The encoded elements of an encoded list."""
+    unpacker = msgpack.Unpacker(max_buffer_size=len(data))
+    unpacker.feed(data)
+    count = unpacker.read_array_header()
+    elements, start = [], unpacker.tell()
+    for _ in range(count):
+        unpacker.skip()
+        end = unpacker.tell()
+        elements.append(data[start:end])
+        start = end
+    return elements
+
+
+def join_list(elements: list[bytes]) -> bytes:
+    """The encoded list of encoded elements."""
+    header: bytes = msgpack.Packer().pack_array_header(len(elements))
+    return b"".join([header, *elements])
+
+
+def blob_name(thread: str, key: bytes) -> str:
+    """The name of a content in a thread."""
+    return f"t/{part(thread)}/b/{key.hex()}"
+
+
+def _place(thread: str, key: bytes) -> bytes:
+    return b"\x00".join((b"blob", thread.encode("utf-8", "surrogatepass"), key))
+
+
+def _cut(elements: list[bytes], rule: Leaves) -> Iterator[list[bytes]]:
+    mask, alone, count_max = rule.elements - 1, rule.alone, rule.elements * _LEAF_COUNTS
+    leaf: list[bytes] = []
+    for element in elements:
+        leaf.append(element)
+        if crc32(element) & mask == 0 or len(element) >= alone or len(leaf) >= count_max:
+            yield leaf
+            leaf = []
+    if leaf:
+        yield leaf
+
+
+def _nodes(keys: list[bytes]) -> Iterator[list[bytes]]:
+    node: list[bytes] = []
+    for key in keys:
+        node.append(key)
+        if key[-1] & _NODE_MASK == 0 or len(node) >= _NODE_COUNT_MAX:
+            yield node
+            node = []
+    if node:
+        yield node
+
+
+def _damaged(thread: str, key: bytes, seen: str) -> DamagedStoreError:
+    return DamagedStoreError(
+        f"cannot read a value of thread {thread!r}: entry {key.hex()} is damaged ({seen}); restore the store"
+    )

@@ -1,0 +1,25 @@
+"""`flowpoint rescale`: another parallelism for a running job."""
+
+from __future__ import annotations
+
+import click
+
+from flowpoint.cli import output
+from flowpoint.launch.client import JobClient
+from flowpoint.launch.home import Home
+
+
+@click.command(name="rescale")
+@output.job_argument
+@click.option("-p", "--parallelism", type=click.IntRange(min=1), required=True, help="Subtasks per operator.")
+@output.json_option
+def command(job: str, parallelism: int, as_json: bool) -> None:
+    """Change the parallelism of a running job: a checkpoint, then on with more or fewer subtasks and workers.
+
+    Later runs without -p keep it. When the checkpoint fails the job goes on as before.
+    """
+    status = JobClient.of(Home.from_environment(), job).post("/rescale", {"parallelism": parallelism})
+    if as_json:
+        output.print_json(status)
+    else:
+        click.echo(f"job {job!r} runs with parallelism {status['parallelism']}")

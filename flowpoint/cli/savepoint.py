@@ -1,0 +1,26 @@
+"""`flowpoint savepoint`: make one now; the job runs on."""
+
+from __future__ import annotations
+
+import click
+
+from flowpoint.cli import output
+from flowpoint.launch.client import JobClient
+from flowpoint.launch.home import Home
+
+
+@click.command(name="savepoint")
+@output.job_argument
+@output.to_option
+@output.json_option
+def command(job: str, to: str | None, as_json: bool) -> None:
+    """Make a savepoint of a running job: a folder of its own that can be moved, kept, and continued from.
+
+    `flowpoint run JOB.py --from SAVEPOINT` continues from it, with another parallelism or state backend too. FlowPoint
+    itself never removes it.
+    """
+    savepoint = JobClient.of(Home.from_environment(), job).post("/savepoint", {"to": to} if to else None)
+    if as_json:
+        output.print_json(savepoint)
+    else:
+        click.echo(f"savepoint {output.checkpoint_line(savepoint)}: {savepoint['path']}")

@@ -1,0 +1,129 @@
+"""Savepoints as folders of their own, and finding any snapshot by the path that a person gives.
+
+A savepoint is a folder with a manifest and a `data` folder; everything in its manifest is relative to it, so it can be
+moved as a whole. Its files are written by workers, its manifest last, by the coordinator. Names of files carry lineage
+and attempt, so that files of a try that failed are never part of a later one in the same folder.
+
+Not here: what is in it (`runtime.parts`), starting from one (`coordinator.takeover`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flowpoint.errors import NotFoundError, SnapshotError
+from flowpoint.host.base import Disk, Host
+from flowpoint.model.manifest import Manifest
+from flowpoint.snapshot import names
+from flowpoint.snapshot.commit_log import CommitLog
+from flowpoint.snapshot.manifests import read_manifest, write_manifest
+from flowpoint.snapshot.storage import FolderStorage
+
+SAVEPOINT = "savepoint"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSnapshot:
+    """A snapshot on disk. Its manifest's files are relative to `storage`; `directory` is "" for a savepoint."""
+
+    path: str
+    storage: FolderStorage
+    directory: str
+    manifest: Manifest
+
+    def local_path(self, name: str) -> str:
+        """Where one of its files is."""
+        return f"{self.storage.root}/{name}"
+
+
+async def find_snapshot(disk: Disk, new_id: Callable[[], str], path: str) -> FoundSnapshot:
+    """The checkpoint or savepoint at an absolute path: its folder, or the manifest in it.
+
+    Raises:
+        NotFoundError: there is none.
+        SnapshotError: its manifest is damaged.
+        StorageError: it cannot be read at the moment.
+    """
+    path = path.removesuffix(f"/{names.MANIFEST}").rstrip("/")
+    if await disk.stat(f"{path}/{names.MANIFEST}") is None:
+        raise NotFoundError(
+            f"there is no snapshot at {path}: it has no {names.MANIFEST}; give the folder of a savepoint "
+            f"(savepoint-<job>-<id>) or of a retained checkpoint (`flowpoint checkpoints` shows their paths)"
+        )
+    parent, _, base = path.rpartition("/")
+    manifest = await read_manifest(FolderStorage(disk, new_id, path), "")
+    if manifest.kind == SAVEPOINT:
+        return FoundSnapshot(path, FolderStorage(disk, new_id, path), "", manifest)
+    return FoundSnapshot(path, FolderStorage(disk, new_id, parent), base, manifest)
+
+
+async def publish_savepoint(storage: FolderStorage, manifest: Manifest) -> None:
+    """Make a savepoint of what the workers have written.
+
+    Raises:
+        SnapshotError: there is another one in its folder.
+        StorageError: the manifest could not be written.
+    """
+    await write_manifest(storage, manifest, "")
+
+
+async def discard_savepoint(disk: Disk, new_id: Callable[[], str], folder: str, lineage: str, attempt: int) -> None:
+    """Remove what one attempt wrote for a savepoint that did not come about; the manifest first, should it be there.
+
+    Raises:
+        StorageError: something could not be removed.
+    """
+    storage = FolderStorage(disk, new_id, folder)
+    if await disk.stat(f"{folder}/{names.MANIFEST}") is not None:
+        try:
+            manifest = await read_manifest(storage, "")
+        except SnapshotError:
+            return
+        if (manifest.lineage, manifest.attempt) != (lineage, attempt):
+            return
+        await storage.delete(names.MANIFEST)
+    tag = names.savepoint_tag(lineage, attempt)
+    left = [*await storage.list(names.SAVED), *await storage.list(names.SAVED, unfinished=True)]
+    doomed = [name for name in left if tag in name]
+    if doomed:
+        await storage.delete(*doomed)
+    await _remove_if_empty(disk, storage)
+
+
+async def remove_claimed(host: Host, path: str) -> None:
+    """Remove a snapshot that a job has claimed and has no more use for: manifest first, then what only it needs.
+
+    The checkpoint of another job stays when it is the newest that its log tells of: a log never names what is gone.
+
+    Raises:
+        SnapshotError: its manifest, or one beside it, is damaged.
+        StorageError: something could not be removed.
+    """
+    try:
+        found = await find_snapshot(host.disk, host.new_id, path)
+    except NotFoundError:
+        return
+    files = {file.path for file in found.manifest.files()}
+    if found.manifest.kind == SAVEPOINT:
+        await found.storage.delete(names.MANIFEST)
+        await found.storage.delete(*files)
+        await _remove_if_empty(host.disk, found.storage)
+        return
+    entries = await CommitLog(found.storage, "", host).entries()
+    if entries and entries[-1].directory == found.directory:
+        return
+    numbers = [entry.number for entry in entries if entry.kind == "checkpoint" and entry.directory == found.directory]
+    for directory in {entry.directory for entry in entries} - {found.directory, ""}:
+        files -= {file.path for file in (await read_manifest(found.storage, directory)).files()}
+    if numbers:
+        await found.storage.delete(*map(names.commit_entry, numbers))
+    await found.storage.delete(names.manifest_of(found.directory))
+    await found.storage.delete(*files, f"{found.directory}/")
+
+
+async def _remove_if_empty(disk: Disk, storage: FolderStorage) -> None:
+    """Remove the folder itself, unless a person has put something else into it."""
+    unfinished = [name for name in await storage.list("", unfinished=True) if not name.endswith("/")]
+    if not unfinished and not await storage.list(""):
+        await disk.remove_tree(storage.root)

@@ -1,0 +1,107 @@
+"""The demonstrations of `jobs/agents/`, as their first lines say to run them, each command a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("langgraph")
+
+pytestmark = pytest.mark.timeout(240)  # each command is a process that imports LangGraph
+
+ROOT = Path(__file__).parents[3]
+
+
+def run(folder: Path, name: str, *args: str) -> subprocess.CompletedProcess[str]:
+    """Run `python jobs/agents/<name>.py memory ...` in an empty folder."""
+    return subprocess.run(
+        [sys.executable, str(ROOT / "jobs/agents" / f"{name}.py"), "memory", *args],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def ran(folder: Path, name: str, *args: str) -> list[str]:
+    """The lines of a run that ended well."""
+    done = run(folder, name, *args)
+    assert done.returncode == 0, done
+    return done.stdout.splitlines()
+
+
+def test_a_crash_in_the_third_step_is_resumed_there(tmp_path: Path) -> None:
+    first = run(tmp_path, "crash_and_resume")
+    assert first.returncode == 137, first
+    lines = ran(tmp_path, "crash_and_resume")
+    assert lines == [
+        "found: {'x': 2, 'trail': ['step1', 'step2']} next: ('step3',)",
+        "done: {'x': 5, 'trail': ['step1', 'step2', 'step3', 'step4', 'step5']}",
+    ]
+    outside = tmp_path / "memory.outside"
+    assert (outside / "runs.log").read_text().split() == ["step1", "step2", "step3", "step3", "step4", "step5"]
+    calls = (outside / "calls.log").read_text().split()
+    assert len(calls) == 2 and len(set(calls)) == 1
+    assert len(list(outside.glob("booking-*"))) == 1
+
+
+def test_time_travel_keeps_both_final_states(tmp_path: Path) -> None:
+    assert ran(tmp_path, "time_travel") == [
+        "first: {'route': 'main', 'trail': ['a', 'b', 'c']}",
+        "forked before: ('c_alt',)",
+        "second: {'route': 'alt', 'trail': ['a', 'b', 'c_alt']}",
+        "old tip: {'route': 'main', 'trail': ['a', 'b', 'c']}",
+        "head: {'route': 'alt', 'trail': ['a', 'b', 'c_alt']}",
+        "checkpoints: 7",
+    ]
+
+
+@pytest.mark.parametrize(("answer", "end"), [("yes", "pay"), ("no", "cancel")])
+def test_an_approval_survives_restarts(tmp_path: Path, answer: str, end: str) -> None:
+    waiting = ["log: ['draft'] next: ('review',) asks: [{'pay': 5}]"]
+    assert ran(tmp_path, "approval", "start", "5") == waiting
+    assert ran(tmp_path, "approval", "show") == waiting
+    assert ran(tmp_path, "approval", "answer", answer) == [
+        f"log: ['draft', 'review:{answer}', '{end}'] next: () asks: []"
+    ]
+    assert ran(tmp_path, "approval", "show")[0].endswith("next: () asks: []")
+
+
+def told(lines: list[str]) -> list[str]:
+    return [line for line in lines if not line.startswith("log:")]
+
+
+def logged(lines: list[str]) -> str:
+    return "\n".join(line for line in lines if line.startswith("log:"))
+
+
+def test_a_field_added_renamed_and_removed_after_deployment_and_rolled_back(tmp_path: Path) -> None:
+    def deploy(version: str) -> list[str]:
+        return ran(tmp_path, "schema_change", version)
+
+    assert told(deploy("v1")) == ["now: {'name': 'Ada'}"]
+    assert told(deploy("v2"))[-1] == "now: {'name': 'Ada', 'visits': 1}"
+    rolled_back = deploy("v1")
+    assert told(rolled_back)[-1] == "now: {'name': 'Ada'}"
+    assert "channel 'visits' is not in the code; it is carried along" in logged(rolled_back)
+    assert told(deploy("v2"))[-1] == "now: {'name': 'Ada', 'visits': 2}"
+    third = deploy("v3")
+    assert told(third) == ["finished: ('close',)", "now: {'full_name': 'Ada'}"]
+    assert "brought from version 1 of the schema to 2" in logged(third)
+    refused = run(tmp_path, "schema_change", "v1")
+    assert refused.returncode == 1
+    assert (
+        "written by version 2 of the schema, and this code has version 1; deploy the newer code again" in refused.stderr
+    )
+
+
+def test_two_processes_race_on_one_thread_and_no_request_is_lost(tmp_path: Path) -> None:
+    lines = ran(tmp_path, "racing_requests")
+    assert lines[-1] == "every request is answered exactly once", lines
+    assert lines[0].startswith("requests: 40 runs that lost and ran again: ")

@@ -1,0 +1,427 @@
+"""Cases that went wrong elsewhere, each as a short script on a simulated machine with the real job on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from flowpoint.model import messages
+from flowpoint.sim.jobs import OUTPUT, STORAGE
+from flowpoint.sim.world import EPOCH_MS
+from tests.simulation.stage import LOG, Stage, settings, witness
+
+LOG_NUMBERS = 'job.source(LogSource(), uid="log").map(see, uid="see")'
+ROWS = ".map(lambda n: (n,), uid='rows').sink(SINK)"
+
+
+def numbers(end: int, rate: int | None = None) -> str:
+    """A source of 1 to before `end`."""
+    return f'job.source(SequenceSource(1, {end}, rate={rate}), uid="numbers")'
+
+
+def counts(key: object, upto: int) -> Counter:
+    """What a running count of one key emits."""
+    return Counter({(key, n): 1 for n in range(1, upto + 1)})
+
+
+def once_each(*values: object) -> Counter:
+    """Rows of one column, each once."""
+    return Counter({(value,): 1 for value in values})
+
+
+# ---------------------------------------------------------------------- recovery
+
+
+def test_ac01_one_key_over_20_splits_stays_one_key_after_a_restart_from_a_checkpoint():
+    files = {f"/data/in/{i:02}.txt": b"foo\n" * 15 for i in range(20)}
+    parts = [{"path": path, "start": 0, "end": 60, "size": 60, "mtime_ms": EPOCH_MS} for path in files]
+    splits = f"    def splits(self):\n        return [Split(part['path'], part) for part in {parts}]"
+    job = 'job.source(Twenty("/data/in"), uid="lines").key_by(str).count(uid="counts").sink(SINK)'
+    stage = Stage(f"class Twenty(FileSource):\n{splits}\n{job}", settings(4, interval=0.02), files=files)
+
+    async def script():
+        stage.world.disk_faults.slowness = 60.0
+        run = stage.start()
+        await stage.until(lambda: stage.completed(1))
+        for worker in stage.workers():
+            stage.kill(worker)
+        stage.world.disk_faults.slowness = 1.0
+        await stage.finish(run)
+
+    stage.play(script())
+
+    assert stage.story("deploys attempt 2, from checkpoint")
+    assert stage.output() == counts("foo", 300)
+
+
+def test_ac05_after_a_kill_only_what_the_checkpoint_does_not_cover_is_read_again():
+    stage = Stage(LOG_NUMBERS + ROWS, settings(), files={LOG: b"1\n2\n3\n"})
+
+    async def script():
+        stage.start()
+        await stage.until(lambda: stage.output().total() == 3)
+        stage.kill_all()
+        await stage.all_dead()
+        witness.reset()
+        stage.append(4)
+        stage.append("end")
+        await stage.finish(stage.start())
+
+    stage.play(script())
+
+    assert stage.output() == once_each(1, 2, 3, 4)
+    assert witness.seen == [4]
+
+
+def test_ac06_a_first_checkpoint_that_only_one_worker_acknowledged_is_none():
+    stage = Stage(numbers(11, rate=40) + ROWS, settings(2))
+    acknowledged: set[str] = set()
+
+    def pause_one(link, message):
+        stage.world.pause(stage.workers()[1])
+        return True
+
+    stage.on_message(messages.Trigger, pause_one, once=True)
+    stage.on_message(messages.Ack, lambda link, message: acknowledged.add(link.owner.name))
+
+    async def script():
+        stage.start()
+        await stage.until(lambda: acknowledged)
+        await asyncio.sleep(0.03)
+        stage.kill_all()
+        await stage.all_dead()
+        assert len(acknowledged) == 1
+        assert not stage.completed(1)
+        await stage.finish(stage.start())
+
+    stage.play(script())
+
+    assert stage.story("deploys attempt 2, from the start")
+    assert stage.output() == once_each(*range(1, 11))
+
+
+def test_ac07_an_acknowledgement_that_comes_after_the_failover_began_counts_for_nothing():
+    stage = Stage(numbers(201, rate=200) + ".key_by(lambda n: n % 5).count(uid='counts').sink(SINK)", settings(2))
+    held: list[messages.Ack] = []
+
+    def hold_and_kill(link, ack):
+        """The last acknowledgement of checkpoint 2 is on its way for long; the other worker dies meanwhile."""
+        if ack.checkpoint < 2:
+            return False
+        link.stall(0.6)
+        held.append(ack)
+        other = next(worker for worker in stage.workers() if worker is not link.owner)
+        stage.world.loop.call_later(0.05, stage.kill, other)
+        return True
+
+    stage.on_message(messages.Ack, hold_and_kill, once=True)
+
+    async def script():
+        await stage.finish(stage.start())
+
+    stage.play(script())
+
+    assert stage.story("commit", "chk-1-a1")
+    assert not stage.story("commit", "chk-2-a1")
+    assert stage.story("deploys attempt 2, from checkpoint 1")
+    assert stage.output() == sum((counts(key, 40) for key in range(5)), Counter())
+
+
+def test_ac08_files_of_a_run_that_died_in_a_checkpoint_are_never_adopted_by_the_next_ones():
+    job = numbers(10_001, rate=20_000) + ".key_by(lambda n: n % 7).count(uid='counts').sink(SINK)"
+    stage = Stage(job, settings(2))
+    stage.on_point("disk.link", "/shared/counts-1", lambda process: stage.kill_all())
+
+    async def script():
+        run_1 = stage.start()
+        await stage.until(lambda: not run_1.alive)
+        await stage.all_dead()
+        assert not stage.completed(1)
+        run_2 = stage.start()
+        await stage.until(lambda: stage.completed(1))
+        stage.kill(run_2)
+        await stage.all_dead()
+        await stage.finish(stage.start())
+
+    stage.play(script())
+
+    expected = Counter(n % 7 for n in range(1, 10_001))
+    assert stage.output() == sum((counts(key, count) for key, count in expected.items()), Counter())
+
+
+def test_ac09_state_that_no_checkpoint_holds_is_gone_with_its_worker():
+    job = """
+class Changes(KeyedProcessFunction):
+    last = ValueState("last")
+
+    def process(self, value, ctx):
+        if value != self.last.value:
+            self.last.value = value
+            yield see(("A", value))
+"""
+    stream = 'job.source(LogSource(), uid="log").key_by(lambda n: "A").process(Changes(), uid="changes").sink(SINK)'
+    stage = Stage(f"{job}\n{stream}", settings(interval=60.0), files={LOG: b"1\n"})
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: witness.seen == [("A", 1)])
+        stage.kill(stage.workers()[0])
+        await stage.until(lambda: witness.seen == [("A", 1), ("A", 1)])
+        stage.append("end")
+        await stage.finish(run)
+
+    stage.play(script())
+
+    assert stage.output() == Counter({("A", 1): 1})
+
+
+def test_ac14_a_timer_that_was_due_while_the_job_was_down_fires_at_once_after_the_restart():
+    job = """
+class Later(KeyedProcessFunction):
+    def process(self, n, ctx):
+        ctx.timers.processing(ctx.timers.now() + 500)
+
+    def on_timer(self, timestamp, ctx):
+        yield see((ctx.key,))
+"""
+    stream = 'job.source(LogSource(), uid="log").key_by(lambda n: n).process(Later(), uid="later").sink(SINK)'
+    stage = Stage(f"{job}\n{stream}", settings(), files={LOG: b"7\n"})
+
+    async def script():
+        stage.start()
+        await stage.until(lambda: stage.completed(2))
+        assert witness.seen == []
+        stage.kill_all()
+        await asyncio.sleep(5.0)
+        run = stage.start()
+        await stage.until(lambda: stage.story("lets the records of attempt 2 flow"))
+        await stage.until(lambda: witness.seen, seconds=0.05)
+        stage.append("end")
+        await stage.finish(run)
+
+    stage.play(script())
+
+    assert stage.output() == once_each(7)
+
+
+def test_ac19_two_chained_keyed_operators_may_give_their_states_one_name():
+    job = """
+class Counts(KeyedProcessFunction):
+    total = ValueState("total", default=0)
+
+    def process(self, n, ctx):
+        self.total.value += 1
+        yield self.total.value
+
+class Sums(KeyedProcessFunction):
+    total = ValueState("total", default=0)
+
+    def process(self, count, ctx):
+        self.total.value += 10
+        yield (count, self.total.value)
+"""
+    stream = (
+        'job.source(LogSource(), uid="log").key_by(lambda n: "a").process(Counts(), uid="op1")'
+        '.key_by(lambda n: "a").process(Sums(), uid="op2").sink(SINK)'
+    )
+    stage = Stage(f"{job}\n{stream}", settings(), files={LOG: b"1\n1\n1\n"})
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: stage.output().total() == 3)
+        stage.kill(stage.workers()[0])
+        stage.append(1)
+        stage.append("end")
+        await stage.finish(run)
+
+    stage.play(script())
+
+    assert stage.output() == Counter({(1, 10): 1, (2, 20): 1, (3, 30): 1, (4, 40): 1})
+
+
+def test_ac46_a_deleted_entry_is_gone_at_once_and_none_is_a_value():
+    job = """
+class Entries(KeyedProcessFunction):
+    entries = MapState("entries")
+
+    def process(self, n, ctx):
+        if n == 1:
+            self.entries["a"], self.entries[""], self.entries[0] = 1, None, None
+        elif n == 2:
+            del self.entries["a"]
+            yield ("deleted", "a" in self.entries)
+            yield ("kept", "" in self.entries, 0 in self.entries, self.entries[""])
+"""
+    stream = 'job.source(LogSource(), uid="log").key_by(lambda n: "k").process(Entries(), uid="entries").sink(SINK)'
+    stage = Stage(f"{job}\n{stream}", settings(), files={LOG: b"1\n"})
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: stage.completed(2))
+        stage.append(2)
+        stage.append("end")
+        await stage.finish(run)
+
+    stage.play(script())
+
+    assert stage.output() == Counter({("deleted", False): 1, ("kept", True, True, None): 1})
+
+
+def test_rule21_each_subtask_has_its_own_copy_of_a_users_function():
+    job = """
+class Remembers(KeyedProcessFunction):
+    def __init__(self):
+        self.keys = []
+
+    def process(self, n, ctx):
+        if ctx.key not in self.keys:
+            self.keys.append(ctx.key)
+        yield (ctx.key, sorted(self.keys))
+"""
+    stream = (
+        f'{numbers(401, rate=2000)}.key_by(lambda n: n % 8).process(Remembers(), uid="remembers").map(see, uid="see")'
+    )
+    stage = Stage(f"{job}\n{stream}.map(lambda row: (row[0],)).sink(SINK)", settings(2, workers=1))
+
+    async def script():
+        await stage.finish(stage.start())
+
+    stage.play(script())
+
+    longest = {tuple(keys) for key, keys in witness.seen[-8:]}
+    assert len(longest) == 2
+    assert sorted(key for keys in longest for key in keys) == list(range(8))
+
+
+# ---------------------------------------------------------------------- stopping and ending
+
+
+def test_ac12_a_failed_commit_moves_no_position_and_a_graceful_stop_leaves_nothing_to_read_again():
+    sink = f'CommitFailsSink("{OUTPUT}", format="jsonl"), uid="out"'
+    stage = Stage(LOG_NUMBERS + ROWS, settings(), files={LOG: b"1\n2\n3\n"}, output=sink)
+
+    async def script():
+        run = stage.start()
+        witness.failures["commit"] = 1
+        await stage.until(lambda: stage.output().total() == 3)
+        assert stage.story("fails", "the commit is refused")
+        stage.ask_to_stop()
+        await stage.finish(run, code=130)
+        witness.reset()
+        stage.append(4)
+        stage.append("end")
+        await stage.finish(stage.start())
+
+    stage.play(script())
+
+    assert stage.output() == once_each(1, 2, 3, 4)
+    assert witness.seen == [4]
+
+
+def test_ac24_the_end_of_input_commits_the_tail_without_any_periodic_checkpoint():
+    stage = Stage(numbers(1001) + ROWS, settings(2, interval=3600.0))
+
+    async def script():
+        await stage.finish(stage.start())
+
+    stage.play(script())
+
+    assert stage.output() == once_each(*range(1, 1001))
+
+
+def test_a_job_whose_end_was_recorded_and_not_heard_of_has_ended():
+    stage = Stage(numbers(11) + ROWS, settings(interval=3600.0))
+
+    def lose_the_answer(process):
+        """Entry 3 is "finished". It is there; that its folder is synced is not heard."""
+        stage.world.disk_faults.lost_answer_rate = 1.0
+        stage.world.loop.call_later(0.01, stage.world.heal)
+
+    stage.on_point("disk.link", "/commits/00000003", lose_the_answer)
+
+    async def script():
+        await stage.finish(stage.start())
+
+    stage.play(script())
+
+    assert stage.story("restarting", "cannot tell whether")
+    assert not stage.story("deploys attempt 2")
+    assert stage.output() == once_each(*range(1, 11))
+
+
+def test_a_last_checkpoint_published_while_the_next_attempt_is_prepared_is_restored_and_finished():
+    stage = Stage(numbers(11) + ROWS, settings(interval=3600.0))
+
+    def slow_down(process):
+        stage.world.disk_faults.slowness = 100.0
+        stage.kill(stage.workers()[0])
+
+    stage.on_point("disk.create", "/chk-1-a1", slow_down)
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: stage.completed(1))
+        stage.world.heal()
+        await stage.finish(run)
+
+    stage.play(script())
+
+    assert stage.story("deploys attempt 2, from checkpoint 1")
+    assert stage.output() == once_each(*range(1, 11))
+
+
+# ---------------------------------------------------------------------- files and sinks
+
+
+def test_ac23_with_one_retained_checkpoint_200_of_them_leave_no_more_files_than_a_few():
+    job = numbers(1001, rate=100) + ".key_by(lambda n: n % 5).count(uid='counts').sink(SINK)"
+    stage = Stage(job, settings(interval=0.02, retained=1))
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: stage.completed(200))
+        stage.kill(stage.workers()[0])
+        await stage.finish(run)
+
+    stage.play(script())
+
+    assert stage.output() == sum((counts(key, 200) for key in range(5)), Counter())
+    left = [path for path, _ in stage.world.files.walk(STORAGE)]
+    assert len([path for path in left if path.endswith("manifest.json")]) == 1
+    assert len(left) < 40
+
+
+def test_ac26_no_checkpoint_completes_while_the_target_refuses_what_it_had_taken():
+    sink = f'RefusingSink("{OUTPUT}", format="jsonl"), uid="out"'
+    stage = Stage(numbers(1001, rate=1000) + ROWS, settings(), output=sink)
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: stage.completed(3))
+        before = len(stage.storage.commits)
+        witness.failures["prepare"] = 3
+        await stage.until(lambda: not witness.failures["prepare"])
+        kinds = [entry.kind for number, entry in stage.storage.commits.items() if number > before + 1]
+        assert "checkpoint" not in kinds
+        await stage.finish(run)
+
+    stage.play(script())
+
+    assert stage.output() == once_each(*range(1, 1001))
+
+
+def test_ac27_a_commit_whose_answer_is_lost_twice_in_a_row_is_neither_lost_nor_doubled():
+    sink = f'CommitNotHeardSink("{OUTPUT}", format="jsonl"), uid="out"'
+    stage = Stage(numbers(3001, rate=6000) + ROWS, settings(3), output=sink)
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: stage.completed(1))
+        witness.failures["commit answer"] = 2
+        await stage.finish(run)
+
+    stage.play(script())
+
+    assert stage.story("fails", "the answer to a commit is lost")
+    assert witness.failures["commit answer"] == 0
+    assert stage.output() == once_each(*range(1, 3001))

@@ -1,0 +1,111 @@
+"""User code of the named cases: what it saw is told to the test, and the test tells it when to fail.
+
+Job files import this module, so one `witness` is shared by all simulated processes of a test, as a database beside the
+machine would be. `stage` resets it before each run.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from flowpoint.connectors import FileSink
+from flowpoint.errors import StorageError
+from flowpoint.runtime.contracts import END, ConnectorContext, Split
+
+T = TypeVar("T")
+
+LOG = "/data/log"
+
+
+class Witness:
+    """What was seen, in order; and how often things shall go wrong, by name."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+        self.failures: dict[str, int] = {}
+
+    def reset(self) -> None:
+        self.seen.clear()
+        self.failures.clear()
+
+    def fails(self, name: str) -> bool:
+        """Whether this one shall fail; it is counted."""
+        left = self.failures.get(name, 0)
+        self.failures[name] = max(0, left - 1)
+        return left > 0
+
+
+witness = Witness()
+
+
+def see(value: T) -> T:
+    """For `map`: note what comes by."""
+    witness.seen.append(value)
+    return value
+
+
+class LogSource:
+    """The lines of a file that grows, as ints; a line "end" ends it. The position is the count of lines read."""
+
+    def splits(self) -> list[Split]:
+        return [Split("log")]
+
+    async def open(self, split: Split, position: Any, ctx: ConnectorContext) -> _LogReader:
+        return _LogReader(position or 0, ctx)
+
+
+class _LogReader:
+    def __init__(self, position: int, ctx: ConnectorContext) -> None:
+        self._position = position
+        self._ctx = ctx
+
+    async def read(self, n: int) -> Any:
+        lines = (await self._ctx.disk.read(LOG)).decode().split()[self._position :][:n]
+        if lines == ["end"]:
+            return END
+        numbers = [int(line) for line in lines if line != "end"]
+        self._position += len(numbers)
+        return numbers
+
+    def position(self) -> int:
+        return self._position
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class RefusingSink(FileSink):
+    """A target that takes records and refuses them when they are to be made durable (AC-26)."""
+
+    async def open(self, ctx: ConnectorContext) -> Any:
+        return _RefusingWriter(await super().open(ctx))
+
+
+class _RefusingWriter:
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.write, self.close = inner.write, inner.close
+
+    async def prepare(self, checkpoint: int) -> Any:
+        committable = await self._inner.prepare(checkpoint)
+        if witness.fails("prepare"):
+            raise StorageError("the target refuses what it had taken")
+        return committable
+
+
+class CommitNotHeardSink(FileSink):
+    """Commits, and the answer is lost (AC-27)."""
+
+    async def commit(self, committable: Any, ctx: ConnectorContext) -> None:
+        await super().commit(committable, ctx)
+        if witness.fails("commit answer"):
+            raise StorageError("the answer to a commit is lost")
+
+
+class CommitFailsSink(FileSink):
+    """Raises instead of committing (AC-12)."""
+
+    async def commit(self, committable: Any, ctx: ConnectorContext) -> None:
+        if witness.fails("commit"):
+            raise StorageError("the commit is refused")
+        await super().commit(committable, ctx)

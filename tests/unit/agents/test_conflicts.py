@@ -1,0 +1,203 @@
+"""Two runs of one thread: seen, and nothing lost."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import operator
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from langgraph.graph import START, StateGraph
+
+from flowpoint.agents.core import Event
+from flowpoint.agents.retry import ainvoke_with_retry, invoke_with_retry
+from flowpoint.agents.saver import CoreSaver
+from flowpoint.errors import ConcurrentRunError, UsageError
+from tests.unit.agents.stores import SAVERS, open_saver
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+MODES = [("invoke", "sync"), ("invoke", "async"), ("invoke", "exit"), ("ainvoke", "sync"), ("ainvoke", "async")]
+MODES += [("ainvoke", "exit"), ("update", "")]
+
+
+class Chat(TypedDict):
+    messages: Annotated[list[str], operator.add]
+
+
+def answering(saver: CoreSaver, before: Callable[[], object] = lambda: None) -> Any:
+    ran: list[str] = []
+
+    def answer(state: Chat) -> Chat:
+        ran.append(state["messages"][-1])
+        before()
+        return {"messages": [f"re {state['messages'][-1]}"]}
+
+    builder = StateGraph(Chat)
+    builder.add_node("answer", answer)
+    builder.add_edge(START, "answer")
+    graph = builder.compile(checkpointer=saver)
+    graph.ran = ran
+    return graph
+
+
+def said(graph: Any) -> list[str]:
+    messages: list[str] = graph.get_state(CONFIG).values["messages"]
+    return messages
+
+
+def run(graph: Any, text: str, api: str, durability: Any) -> None:
+    given: Any = {"messages": [text]}
+    if api == "update":
+        graph.update_state(CONFIG, given, as_node="answer")
+    elif api == "invoke":
+        graph.invoke(given, CONFIG, durability=durability)
+    else:
+        asyncio.run(graph.ainvoke(given, CONFIG, durability=durability))
+
+
+def race(saver: CoreSaver, graph: Any, api: str, durability: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Run two requests that both read before either writes; how each ended."""
+    both_read, reads = threading.Barrier(2), itertools.count()
+    ends: list[str] = []
+    get_tuple = type(saver).get_tuple
+
+    def reading_together(self: CoreSaver, config: Any) -> Any:
+        found = get_tuple(self, config)
+        if next(reads) < 2:
+            both_read.wait(30)
+        return found
+
+    def request(text: str) -> None:
+        try:
+            run(graph, text, api, durability)
+            ends.append("done")
+        except ConcurrentRunError:
+            ends.append("lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(saver), "get_tuple", reading_together)
+        threads = [threading.Thread(target=request, args=(text,)) for text in ("one", "two")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return sorted(ends)
+
+
+@pytest.mark.parametrize("kind", SAVERS)
+@pytest.mark.parametrize(("api", "durability"), MODES)
+def test_with_raise_exactly_one_run_wins_and_nothing_of_the_other_is_there(
+    kind: str, api: str, durability: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_saver(kind, tmp_path, on_conflict="raise") as saver:
+        graph = answering(saver)
+        graph.invoke({"messages": ["base"]}, CONFIG)
+
+        assert race(saver, graph, api, durability, monkeypatch) == ["done", "lost"]
+
+        winner = said(graph)[2]
+        assert winner in ("one", "two")
+        assert all(
+            len({"one", "two"} & set(state.values.get("messages", []))) < 2 for state in graph.get_state_history(CONFIG)
+        )
+        loser = "two" if winner == "one" else "one"
+        assert not any(loser in state.values.get("messages", []) for state in graph.get_state_history(CONFIG))
+        if durability == "sync":
+            assert loser not in graph.ran, "none of its nodes ran"
+
+
+@pytest.mark.parametrize("kind", SAVERS)
+@pytest.mark.parametrize(("api", "durability"), MODES)
+def test_with_branch_both_histories_are_kept_whole_and_the_conflict_is_told(
+    kind: str, api: str, durability: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[Event] = []
+    with open_saver(kind, tmp_path, on_event=events.append) as saver:
+        graph = answering(saver)
+        graph.invoke({"messages": ["base"]}, CONFIG)
+
+        assert race(saver, graph, api, durability, monkeypatch) == ["done", "done"]
+
+        states = [state.values.get("messages", []) for state in graph.get_state_history(CONFIG)]
+        for text in ("one", "two"):
+            whole = ["base", "re base", text] + ([] if api == "update" else [f"re {text}"])
+            assert whole in states
+        assert saver.counts == {"conflict": 1}
+        assert [(event.kind, event.thread) for event in events] == [("conflict", "t")]
+
+
+@pytest.mark.parametrize("kind", SAVERS)
+def test_two_first_runs_of_a_new_thread_meet_too(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_saver(kind, tmp_path, on_conflict="raise") as saver:
+        graph = answering(saver)
+
+        assert race(saver, graph, "invoke", "sync", monkeypatch) == ["done", "lost"]
+        assert len(said(graph)) == 2
+
+
+@pytest.mark.parametrize("kind", SAVERS)
+def test_a_run_that_lost_is_run_again_on_the_new_head(kind: str, tmp_path: Path) -> None:
+    with open_saver(kind, tmp_path, on_conflict="raise") as saver:
+        intruders = iter(["intruder"])
+
+        def intrude() -> None:
+            for text in intruders:
+                other.invoke({"messages": [text]}, CONFIG)
+
+        other, graph = answering(saver), answering(saver, intrude)
+        invoke_with_retry(graph, {"messages": ["mine"]}, CONFIG, durability="exit")
+        assert said(graph) == ["intruder", "re intruder", "mine", "re mine"]
+
+        intruders = iter(["again"])
+        asyncio.run(ainvoke_with_retry(graph, {"messages": ["more"]}, CONFIG, durability="exit"))
+        assert said(graph)[4:] == ["again", "re again", "more", "re more"]
+
+
+def test_retrying_gives_up_after_so_many_attempts_and_wants_a_saver_that_raises(tmp_path: Path) -> None:
+    with open_saver("rocks", tmp_path, on_conflict="raise") as saver:
+        other = answering(saver)
+        graph = answering(saver, lambda: other.invoke({"messages": ["intruder"]}, CONFIG))
+        with pytest.raises(ConcurrentRunError, match="another run has moved the head"):
+            invoke_with_retry(graph, {"messages": ["mine"]}, CONFIG, attempts=2, durability="exit")
+        assert said(graph).count("intruder") == 2
+
+    with open_saver("folder", tmp_path) as saver, pytest.raises(UsageError, match="on_conflict='raise'"):
+        invoke_with_retry(answering(saver), {"messages": []}, CONFIG)
+
+
+@pytest.mark.parametrize("kind", SAVERS)
+@pytest.mark.parametrize("conflicts", ["branch", "raise"])
+def test_a_late_put_of_a_deleted_thread_does_not_revive_it(kind: str, conflicts: str, tmp_path: Path) -> None:
+    with open_saver(kind, tmp_path, on_conflict=conflicts) as saver:
+        graph = answering(saver, lambda: saver.delete_thread("t") if deleting else None)
+        deleting: list[bool] = []
+        graph.invoke({"messages": ["base"]}, CONFIG)
+
+        deleting.append(True)
+        with pytest.raises(ConcurrentRunError, match="was deleted while the run was going"):
+            graph.invoke({"messages": ["late"]}, CONFIG, durability="sync")
+
+        assert list(saver.list(None)) == []
+        assert saver.core.reader.threads() == []
+        deleting.clear()
+        graph.invoke({"messages": ["new"]}, CONFIG)
+        assert said(graph) == ["new", "re new"]
+
+
+@pytest.mark.parametrize("kind", SAVERS)
+def test_a_late_put_of_a_cancelled_run_never_moves_the_head(kind: str, tmp_path: Path) -> None:
+    with open_saver(kind, tmp_path) as saver:
+        graph = answering(saver)
+        graph.invoke({"messages": ["base"]}, CONFIG)
+        cancelled = saver.get_tuple(CONFIG)
+        graph.invoke({"messages": ["newer"]}, CONFIG)
+        head = saver.get_tuple(CONFIG).checkpoint["id"]
+
+        checkpoint = {**cancelled.checkpoint, "id": "ffffffff-late"}
+        saver.put(cancelled.config, checkpoint, {"source": "loop", "step": 9, "parents": {}}, {})
+
+        assert saver.get_tuple(CONFIG).checkpoint["id"] == head

@@ -1,0 +1,163 @@
+"""`flowpoint threads` by what it prints and does to a store."""
+
+from __future__ import annotations
+
+import json
+import operator
+import sys
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import START, StateGraph
+
+from flowpoint.agents.migrations import Drop
+from flowpoint.agents.schema import Schema
+from flowpoint.cli.main import execute
+from tests.unit.agents.stores import SAVERS, open_saver
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+Captured = pytest.CaptureFixture[str]
+
+
+class State(TypedDict):
+    trail: Annotated[list[str], operator.add]
+    route: str
+
+
+def made() -> StateGraph:
+    made = StateGraph(State)
+    for name in ("a", "b", "c", "c_alt"):
+        made.add_node(name, lambda state, name=name: {"trail": [name]})
+    made.add_edge(START, "a")
+    made.add_edge("a", "b")
+    made.add_conditional_edges("b", lambda state: "c_alt" if state["route"] == "alt" else "c")
+    return made
+
+
+builder = made()
+schema = Schema.of(builder, version=2, migrations={1: [Drop("note")]})
+HERE = f"{__name__}:builder"
+
+
+@pytest.fixture(params=SAVERS)
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
+    with open_saver(request.param, tmp_path) as saver:
+        builder.compile(checkpointer=saver).invoke({"trail": [], "route": "main"}, CONFIG)
+    return str(tmp_path / request.param)
+
+
+def said(capsys: Captured, *arguments: str) -> Any:
+    assert execute(["threads", *arguments]) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def data(capsys: Captured, *arguments: str) -> Any:
+    return json.loads(said(capsys, *arguments, "--json"))
+
+
+def at_step(capsys: Captured, store: str, step: int) -> str:
+    return next(line["id"] for line in data(capsys, "history", store, "t") if line["step"] == step)
+
+
+def test_threads_their_history_and_any_point_of_it_are_shown(store: str, capsys: Captured) -> None:
+    assert [(one["thread"], one["checkpoints"], one["step"]) for one in data(capsys, "list", store)] == [("t", 5, 3)]
+    history = data(capsys, "history", store, "t")
+    assert [(one["step"], one["source"], one["head"]) for one in history][:2] == [(3, "loop", True), (2, "loop", False)]
+    assert [one["parent"] for one in history[:-1]] == [one["id"] for one in history[1:]]
+
+    shown = data(capsys, "show", store, "t", "--at", at_step(capsys, store, 2)[-12:])
+    assert shown["values"]["trail"] == ["a", "b"]
+    assert [write[1:] for write in shown["writes"]] == [["trail", ["c"]]]
+    told = data(capsys, "diff", store, "t", at_step(capsys, store, 1), at_step(capsys, store, 3))
+    assert told["trail"] == {"added": ["b", "c"]}
+    assert "head" in said(capsys, "history", store, "t")
+    assert "trail = ['a', 'b', 'c']" in said(capsys, "show", store, "t")
+
+
+def test_time_travel_makes_a_fork_that_the_graph_goes_on_from(store: str, capsys: Captured) -> None:
+    before = data(capsys, "history", store, "t")
+    step2 = at_step(capsys, store, 2)
+    fork = ["fork", store, "t", "--at", step2, "--set", 'route="alt"']
+
+    said(capsys, *fork, "--as-node", "b", "--graph", HERE)
+
+    with open_saver(Path(store).name, Path(store).parent) as saver:
+        assert builder.compile(checkpointer=saver).invoke(None, CONFIG)["trail"] == ["a", "b", "c_alt"]
+    after = data(capsys, "history", store, "t")
+    assert [one["id"] for one in after if one in [{**old, "head": False} for old in before]] == [
+        one["id"] for one in before
+    ]
+    plain = said(capsys, *fork).strip()
+    assert data(capsys, "show", store, "t")["id"] == plain
+    assert "fork" in said(capsys, "history", store, "t")
+
+
+def test_threads_are_copied_pruned_and_deleted(store: str, capsys: Captured) -> None:
+    said(capsys, "copy", store, "t", "copy")
+    assert said(capsys, "prune", store, "t").startswith("4 checkpoints removed")
+    assert {one["thread"]: one["checkpoints"] for one in data(capsys, "list", store)} == {"t": 1, "copy": 5}
+    said(capsys, "prune", store, "--keep-last", "3", "--older-than", "0s")
+    assert {one["thread"]: one["checkpoints"] for one in data(capsys, "list", store)} == {"t": 1, "copy": 3}
+    said(capsys, "delete", store, "copy")
+    assert [one["thread"] for one in data(capsys, "list", store)] == ["t"]
+
+
+def test_what_is_exported_can_be_imported(store: str, capsys: Captured, tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_text(said(capsys, "export", store))
+    said(capsys, "import", str(tmp_path / "new"), str(file))
+
+    assert data(capsys, "show", str(tmp_path / "new"), "t") == data(capsys, "show", store, "t")
+    assert said(capsys, "export", str(tmp_path / "new")) == file.read_text()
+    assert execute(["threads", "import", store, str(file)]) == 2
+    assert "has it already" in capsys.readouterr().err
+
+
+def test_the_database_of_a_sqlite_saver_can_be_imported(capsys: Captured, tmp_path: Path) -> None:
+    with SqliteSaver.from_conn_string(str(tmp_path / "old.db")) as old:
+        builder.compile(checkpointer=old, interrupt_before=["c"]).invoke({"trail": [], "route": "main"}, CONFIG)
+
+    said(capsys, "import", str(tmp_path / "rocks"), str(tmp_path / "old.db"))
+
+    with open_saver("rocks", tmp_path) as saver:
+        graph = builder.compile(checkpointer=saver)
+        assert graph.get_state(CONFIG).next == ("c",)
+        assert graph.invoke(None, CONFIG)["trail"] == ["a", "b", "c"]
+
+
+def test_a_schema_is_checked_against_every_head(store: str, capsys: Captured) -> None:
+    report = data(capsys, "migrate", store, "--schema", f"{__name__}:schema", "--check")
+    assert (report["threads"], report["migrated"], report["refused"]) == (1, 1, [])
+
+
+def test_a_store_that_is_open_is_not_changed_and_its_owner_is_named(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_saver("folder", tmp_path) as saver:
+        builder.compile(checkpointer=saver).invoke({"trail": [], "route": "main"}, CONFIG)
+        assert execute(["threads", "delete", str(tmp_path / "folder"), "t"]) == 2
+        assert "it is open in process" in capsys.readouterr().err
+        assert data(capsys, "list", str(tmp_path / "folder"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "seen"),
+    [
+        (["list", "nowhere"], 2, "no store of threads"),
+        (["show", "STORE", "nobody"], 3, "no thread 'nobody'"),
+        (["show", "STORE", "t", "--at", "1"], 3, "match '1'"),
+        (["fork", "STORE", "t", "--as-node", "b"], 2, "give the graph"),
+        (["fork", "STORE", "t", "--set", "nothing=1"], 2, "cannot set 'nothing'"),
+        (["fork", "STORE", "t", "--set", "route=alt"], 2, "channel=JSON"),
+        (["prune", "STORE", "--older-than", "often"], 2, "a duration"),
+        (["migrate", "STORE", "--schema", "nothing:here"], 2, "cannot load"),
+    ],
+)
+def test_a_wrong_command_says_what_is_wrong(
+    arguments: list[str], code: int, seen: str, store: str, capsys: Captured
+) -> None:
+    assert execute(["threads", *(store if one == "STORE" else one for one in arguments)]) == code
+    assert seen in capsys.readouterr().err

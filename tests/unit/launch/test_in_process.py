@@ -1,0 +1,71 @@
+"""`Job.run()`: a job in the calling process."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from flowpoint import Job
+from flowpoint.connectors import CallbackSink, CollectionSource, SequenceSource
+from flowpoint.errors import UserCodeError
+
+
+def doubling(values: list[int], out: list[Any], **config: Any) -> Job:
+    job = Job("doubling", config=config)
+    job.source(CollectionSource(values), uid="in").map(lambda n: 2 * n).sink(CallbackSink(out.append), uid="out")
+    return job
+
+
+def test_a_job_runs_to_its_end_and_closures_work() -> None:
+    out: list[int] = []
+
+    doubling([1, 2, 3], out).run()
+
+    assert out == [2, 4, 6]
+
+
+def test_a_job_runs_inside_a_running_loop_as_in_a_notebook() -> None:
+    out: list[int] = []
+
+    async def cell() -> None:
+        doubling([1, 2, 3], out).run()
+
+    asyncio.run(cell())
+
+    assert out == [2, 4, 6]
+
+
+def test_several_workers_in_one_process_count_as_a_plain_loop_does() -> None:
+    out: list[tuple[int, int]] = []
+    job = Job("counting", config={"parallelism": 3})
+    keyed = job.source(SequenceSource(0, 300), uid="in").key_by(lambda n: n % 7)
+    keyed.count(uid="counts").sink(CallbackSink(out.append), uid="out")
+
+    job.run()
+
+    assert sorted(out) == sorted((n % 7, n // 7 + 1) for n in range(300))
+
+
+def test_a_job_outlives_the_heartbeat_timeout() -> None:
+    out: list[int] = []
+    job = Job("slow", config={"heartbeat": {"interval": "50ms", "timeout": "100ms"}})
+    job.source(SequenceSource(0, 50, rate=100), uid="in").sink(CallbackSink(out.append), uid="out")
+
+    job.run()
+
+    assert sorted(out) == list(range(50))
+
+
+def test_an_error_of_the_authors_own_function_is_raised_with_its_trace() -> None:
+    job = Job("failing", config={"restart": {"strategy": "none"}})
+    out: list[Any] = []
+    job.source(CollectionSource([1, 0]), uid="in").map(lambda n: 1 / n, uid="invert").sink(
+        CallbackSink(out.append), uid="out"
+    )
+
+    with pytest.raises(UserCodeError, match=r"'invert' \(map\) failed on record 0: ZeroDivisionError") as caught:
+        job.run()
+
+    assert "1 / n" in "".join(caught.value.__notes__)
