@@ -51,6 +51,22 @@ class Topology(StrEnum):
     EVENT_TIME = "event_time"
 
 
+GROWING = frozenset(
+    {
+        Topology.COUNT,
+        Topology.TWO_KEYED,
+        Topology.UNION,
+        Topology.STATES,
+        Topology.TIMERS,
+        Topology.FILES,
+        Topology.STATELESS,
+        Topology.REBALANCED,
+        Topology.REBALANCE,
+    }
+)
+"""Where a record that comes twice adds rows and changes none, so that at least once can be told from loss."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobShape:
     """A job: the numbers 0..records-1 go through `topology`, spread over `keys` keys.
@@ -107,6 +123,8 @@ def draw_shape(random: Random) -> JobShape:
         records = min(records * 4, 300 * settings.batch_size)
     # Together not more than some seconds, however many records there are and however many a barrier waits for.
     sink_delay = min(random.choice((0.0, 0.0, 0.0005, 0.005)), 4.0 / (records + 1), 1.0 / (32 * settings.batch_size))
+    if settings.checkpoint.mode == "at_least_once" and topology not in GROWING:
+        settings = replace(settings, checkpoint=replace(settings.checkpoint, mode="exactly_once"))
     if sink_delay:
         settings = replace(settings, checkpoint=replace(settings.checkpoint, timeout=5.0))
     return JobShape(
