@@ -13,6 +13,7 @@ Not here: publishing and taking back (`files_sink`).
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Coroutine
 from typing import Any, Final
@@ -62,6 +63,7 @@ class PartWriter:
         self._part: _OpenPart | None = None
         self._unfinished: list[DiskFile] = []
         self._broken = ""
+        self._creating: asyncio.Task[DiskFile] | None = None
 
     async def write(self, batch: list[Any]) -> None:
         """Raises BadRecordError for a value the format cannot hold, StorageError when the disk refuses."""
@@ -87,6 +89,12 @@ class PartWriter:
     async def close(self) -> None:
         """Close what is open. Parts that no checkpoint has taken stay hidden; `clean` of the next attempt removes them."""
         self._part = None
+        if self._creating is not None:
+            # Whoever waited for it was cancelled; it comes to be all the same.
+            await asyncio.wait([self._creating])
+            if self._creating.exception() is None:
+                self._unfinished.append(self._creating.result())
+            self._creating = None
         for file in self._unfinished:
             await file.close()
         self._unfinished.clear()
@@ -130,13 +138,23 @@ class PartWriter:
         try:
             with naming_errors(f"write {self._path(part)}"):
                 if part.file is None:
-                    part.file = await self._ctx.disk.create(self._path(part))
+                    part.file = await self._create(self._path(part))
                     self._unfinished.append(part.file)
                 if block:
                     await part.file.write(block)
         except StorageError as error:
             self._broken = str(error)
             raise
+
+    async def _create(self, path: str) -> DiskFile:
+        self._creating = asyncio.create_task(self._ctx.disk.create(path), name=f"create {path}")
+        try:
+            file = await asyncio.shield(self._creating)
+        except Exception:
+            self._creating = None
+            raise
+        self._creating = None
+        return file
 
     def _path(self, part: _OpenPart) -> str:
         return os.path.join(self._folder, part.name)

@@ -40,6 +40,9 @@ from flowpoint.snapshot.savepoints import SAVEPOINT, discard_savepoint, publish_
 from flowpoint.snapshot.storage import FolderStorage, Storage
 
 HISTORY_MAX = 100
+LAST_KINDS = (TriggerKind.STOP, TriggerKind.RESCALE, TriggerKind.FINAL)
+AGAIN_SECONDS = 0.1
+"""A last checkpoint that came too early, while records of the restored one are still taken in, is asked for again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,7 @@ class _Running:
     pending: PendingCheckpoint[messages.Ack]
     trigger: TriggerKind
     record: CheckpointRecord
+    request: _Request | None = None
     waiters: list[asyncio.Future[CheckpointRecord]] = field(default_factory=list)
     is_publishing: bool = False
 
@@ -148,6 +152,8 @@ class Checkpoints:
         self._idle = asyncio.Event()
         self._idle.set()
         self._next_id = 1
+        self._again: tuple[_Request, float] | None = None
+        self._abandoned: dict[str, int] = {}
         self._attempt = 0
         self._plan: JobPlan | None = None
         self._owners: Mapping[SubtaskId, int] = {}
@@ -171,10 +177,13 @@ class Checkpoints:
         self.newest_id = lineage.restored_checkpoint
         self.newest_files = lineage.restored_files
         self._scheduler.start(now)
+        # What an ended attempt left is swept when the next one starts.
+        self._abandoned = {}
 
     def end(self, failure: CheckpointFailure, now: float) -> None:
         """The attempt is over: fail what is pending. What is being published right now is left to end (`wait_idle`)."""
         self._plan = None
+        self._again = None
         self._scheduler.suspend()
         for running in list(self._running.values()):
             if not running.is_publishing:
@@ -217,6 +226,8 @@ class Checkpoints:
         due = self._scheduler.next_due(now)
         if due is not None and (due > now or self._may(TriggerKind.PERIODIC, now)):
             deadlines.append(due)
+        if self._again is not None:
+            deadlines.append(self._again[1])
         return min(deadlines, default=None)
 
     def tick(self, now: float) -> None:
@@ -227,6 +238,9 @@ class Checkpoints:
                 self._fail(running, CheckpointFailure.EXPIRED, f"no acknowledgement from {missing}", now)
         if self._plan is None:
             return
+        if self._again is not None and now >= self._again[1]:
+            self._requests.append(self._again[0])
+            self._again = None
         while self._requests and self._may(self._requests[0].kind, now):
             request = self._requests.popleft()
             self._trigger(request.kind, now, request)
@@ -261,7 +275,8 @@ class Checkpoints:
         record = CheckpointRecord(
             checkpoint, self._attempt, what, self._host.wall_ms(), self.newest_id, directory, savepoint=savepoint
         )
-        self._running[checkpoint] = _Running(pending, kind, record, [request.future] if request is not None else [])
+        waiters = [request.future] if request is not None else []
+        self._running[checkpoint] = _Running(pending, kind, record, request, waiters)
         self.history.append(record)
         self._scheduler.triggered(now, kind)
         self._send(
@@ -272,6 +287,7 @@ class Checkpoints:
                 halt=kind in (TriggerKind.STOP, TriggerKind.RESCALE),
                 final=kind is TriggerKind.FINAL,
                 savepoint=savepoint,
+                triggered=record.started,
             )
         )
 
@@ -281,6 +297,8 @@ class Checkpoints:
         """A subtask's part is durable."""
         running = self._running.get(ack.checkpoint)
         if running is None:
+            if ack.attempt == self._attempt:
+                self._abandon(ack)
             return AckOutcome.LATE
         outcome = running.pending.ack(ack.attempt, SubtaskId(*ack.subtask), ack, worker)
         if outcome is AckOutcome.ACCEPTED:
@@ -308,8 +326,10 @@ class Checkpoints:
         if running is None or running.is_publishing:
             return
         subtask = SubtaskId(*message.subtask)
-        if running.pending.decline(message.attempt, subtask, message.reason, worker) is AckOutcome.ACCEPTED:
-            self._fail(running, CheckpointFailure.DECLINED, running.pending.failure_detail, now)
+        outcome = running.pending.decline(message.attempt, subtask, message.reason, worker, restoring=message.restoring)
+        if outcome is AckOutcome.ACCEPTED:
+            assert running.pending.failure is not None
+            self._fail(running, running.pending.failure, running.pending.failure_detail, now)
 
     async def _publish(self, running: _Running, plan: JobPlan, lineage: str) -> None:
         """Manifest first, then the commit entry; says how it went by `Published`."""
@@ -430,6 +450,27 @@ class Checkpoints:
                 waiter.set_result(record)
         self._ended(CheckpointEnd(record, running.trigger, None))
 
+    def _abandon(self, ack: messages.Ack) -> None:
+        """A failed checkpoint's files: they may be of no use now, or part of what later ones build on."""
+        for data in ack.operators.values():
+            for file in SubtaskState.from_data(data).every_file():
+                self._abandoned[file.path] = max(ack.checkpoint, self._abandoned.get(file.path, 0))
+
+    def take_abandoned(self) -> list[str]:
+        """Files of failed checkpoints that no later one of this attempt can name.
+
+        What a subtask still builds on stands in its part of every newer checkpoint; so what the newest completed one
+        does not name, and was written for an older one, is over.
+        """
+        over = [
+            path
+            for path, checkpoint in self._abandoned.items()
+            if checkpoint < self.newest_id or path in self.newest_files
+        ]
+        for path in over:
+            del self._abandoned[path]
+        return [path for path in over if path not in self.newest_files]
+
     def _subsume(self, checkpoint: int, now: float) -> None:
         """Give up the checkpoints before a completed one; savepoints are for somebody else, and go on."""
         for older in [other for other in self._running.values() if other.pending.id < checkpoint]:
@@ -445,6 +486,11 @@ class Checkpoints:
         record = running.record
         del self._running[record.id]
         running.pending.fail(failure, detail)
+        for ack in running.pending.acknowledged:
+            self._abandon(ack)
+        if failure is CheckpointFailure.RESTORING and running.trigger in LAST_KINDS and running.request is not None:
+            # Whoever asked for the end of the job gets it, as soon as it can be.
+            self._again, running.waiters = (running.request, now + AGAIN_SECONDS), []
         record.state = "failed"
         record.reason = f"{failure.text}: {detail}" if detail else failure.text
         record.duration_ms = round((now - running.pending.triggered_at) * 1000)

@@ -51,6 +51,14 @@ CANCEL_SECONDS = 0.5
 TICK_SECONDS_MAX = 1.0
 
 
+_TOLD = (
+    CheckpointFailure.DECLINED,
+    CheckpointFailure.EXPIRED,
+    CheckpointFailure.FINALIZE_FAILED,
+    CheckpointFailure.RESTORING,
+)
+"""Failures of checkpoints that a person hears of; the others are told with what caused them."""
+
 _WISHES = (TriggerKind.SAVEPOINT, TriggerKind.STOP, TriggerKind.RESCALE)
 """Who wanted one of these is told that it failed, and the job goes on; such a failure counts for nothing else."""
 
@@ -576,7 +584,7 @@ class Coordinator:
         if failure is None:
             self._on_completed(end)
             return
-        if failure in (CheckpointFailure.DECLINED, CheckpointFailure.EXPIRED, CheckpointFailure.FINALIZE_FAILED):
+        if failure in _TOLD:
             text = f"{record.kind} {record.id} failed: {record.reason}"
             self._emit(Event(EventKind.CHECKPOINT_FAILED, text, record.to_data()))
         if self._live is None or not self._life.is_live:
@@ -613,7 +621,7 @@ class Coordinator:
             self._feed(ev.FinalCheckpointDone(record.id))
 
     async def _retain(self, prepared: PreparedAttempt) -> None:
-        report = await prepared.cleaner.run()
+        report = await prepared.cleaner.run(abandoned=self.checkpoints.take_abandoned())
         for problem in report.problems:
             self._warn(f"cannot remove old checkpoints: {problem}")
 
@@ -829,6 +837,9 @@ class Coordinator:
         if self._preparing is not None:
             await asyncio.wait([self._preparing])
         await self.checkpoints.wait_idle()
+        if self._running is not None:
+            # Nobody writes any more: what checkpoints that never came about have left goes with the job.
+            await self._running.prepared.cleaner.sweep(is_over=True)
         self._mailbox.put_nowait(_WorkersGone())
 
     def _exit(self, state: JobState, exit_code: int, reason: str) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from flowpoint.errors import ConfigError
 from flowpoint.launch.settings_keys import PARSERS, NotSupportedError, Value
-from flowpoint.model.settings import Settings
+from flowpoint.model.settings import CheckpointSettings, Settings
 
 ENVIRONMENT_PREFIX: Final = "FLOWPOINT_"
 _NOT_SETTINGS: Final = frozenset({"FLOWPOINT_HOME"})
@@ -147,6 +147,23 @@ def _build(values: Mapping[str, Value]) -> Settings:
     return Settings.from_data(data)
 
 
+def _judge_overtaking(checkpoint: CheckpointSettings) -> None:
+    """Unaligned checkpoints: one at a time, and only where records after a barrier are kept out of its snapshot."""
+    if not checkpoint.may_overtake:
+        return
+    cause = "checkpoint.unaligned" if checkpoint.unaligned else "checkpoint.aligned_timeout"
+    if checkpoint.max_concurrent != 1:
+        raise ConfigError(
+            f"checkpoint.max_concurrent = {checkpoint.max_concurrent} cannot be used with {cause}: unaligned"
+            " checkpoints are taken one at a time; use 1, or aligned checkpoints"
+        )
+    if checkpoint.mode != "exactly_once":
+        raise ConfigError(
+            f"checkpoint.mode = {checkpoint.mode} cannot be used with {cause}: at least once, no channel waits for a"
+            " barrier, so there is nothing to overtake; use one or the other"
+        )
+
+
 def _settle(settings: Settings, chosen: Mapping[str, Value]) -> Settings:
     """Fill in what depends on the machine, and judge what depends on each other."""
     if settings.parallelism > settings.max_parallelism:
@@ -159,6 +176,7 @@ def _settle(settings: Settings, chosen: Mapping[str, Value]) -> Settings:
             f"heartbeat.timeout = {settings.heartbeat.timeout:g}s cannot be used: it must be longer than"
             f" heartbeat.interval, which is {settings.heartbeat.interval:g}s"
         )
+    _judge_overtaking(settings.checkpoint)
     restart = settings.restart
     if restart.delay_max < restart.delay and "restart.delay_max" not in chosen:
         restart = replace(restart, delay_max=restart.delay)

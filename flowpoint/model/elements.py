@@ -40,7 +40,8 @@ class Barrier:
     `kind` is "checkpoint" or "savepoint"; `final` is the last checkpoint of a bounded job; `halt` asks sources to emit
     nothing after it (stop, rescale); `drain` (only with `halt`) says that time ended before it: the greatest watermark
     came first, and what waits for time fires before its snapshot. `savepoint` is the folder of the savepoint to write at
-    this barrier, "" for none: a checkpoint with one (stop --to) is both.
+    this barrier, "" for none: a checkpoint with one (stop --to) is both. `triggered` is when the coordinator asked for
+    it, epoch ms.
     """
 
     checkpoint: int
@@ -49,6 +50,12 @@ class Barrier:
     final: bool = False
     savepoint: str = ""
     drain: bool = False
+    triggered: int = 0
+
+    @property
+    def may_overtake(self) -> bool:
+        """Whether it may become unaligned. Savepoints and last checkpoints never do: they hold no channel state."""
+        return self.kind == "checkpoint" and not (self.halt or self.final or self.savepoint)
 
 
 @dataclass(frozen=True, slots=True)

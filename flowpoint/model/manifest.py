@@ -18,7 +18,7 @@ NO_GROUPS = (0, -1)
 
 @dataclass(frozen=True, slots=True)
 class StateFile:
-    """One file of keyed state. `checksum` is xxh3-64 of the bytes in hex. `groups` is the key-group range [first, last]."""
+    """One file of keyed state, or of records under way (kind "channel"). `checksum` is xxh3-64 of the bytes in hex. `groups` is the key-group range [first, last]."""
 
     path: str
     kind: str
@@ -53,6 +53,8 @@ class SubtaskState:
     exports: for sinks in a savepoint, the files that hold uncommitted output (`SinkWithExport`).
     broadcast: broadcast state, files as above. Equal in all subtasks: a restored subtask takes over one of them whole.
     watermark: where event time stood (None: there is none yet).
+    channels: records that were under way to this subtask, oldest first (unaligned checkpoints only); stands with the
+    first operator of its task.
     """
 
     files: tuple[StateFile, ...] = ()
@@ -63,10 +65,11 @@ class SubtaskState:
     exports: tuple[StateFile, ...] = ()
     broadcast: tuple[StateFile, ...] = ()
     watermark: int | None = None
+    channels: tuple[StateFile, ...] = ()
 
     def every_file(self) -> tuple[StateFile, ...]:
         """All files that it needs."""
-        return self.files + self.exports + self.broadcast
+        return self.files + self.exports + self.broadcast + self.channels
 
     def to_data(self) -> dict[str, Any]:
         """As JSON-able data, without what is empty. The dicts in it are shared, not copied: they are never changed."""
@@ -78,6 +81,7 @@ class SubtaskState:
             "committables": list(self.committables),
             "exports": [file.to_data() for file in self.exports],
             "broadcast": [file.to_data() for file in self.broadcast],
+            "channels": [file.to_data() for file in self.channels],
         }
         given = {key: value for key, value in data.items() if value}
         return given if self.watermark is None else {**given, "watermark": self.watermark}
@@ -94,6 +98,7 @@ class SubtaskState:
             exports=_files(data.get("exports", ())),
             broadcast=_files(data.get("broadcast", ())),
             watermark=data.get("watermark"),
+            channels=_files(data.get("channels", ())),
         )
 
 

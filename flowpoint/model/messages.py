@@ -57,12 +57,16 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Decline:
-    """A subtask cannot take part in a checkpoint, or could not write its part."""
+    """A subtask cannot take part in a checkpoint, or could not write its part.
+
+    restoring: only because it is still taking in the in-flight records of the checkpoint it started from.
+    """
 
     attempt: int
     checkpoint: int
     subtask: list[int]
     reason: str
+    restoring: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +170,7 @@ class Trigger:
     final: bool
     savepoint: str = ""
     drain: bool = False
+    triggered: int = 0
 
 
 @dataclass(frozen=True, slots=True)

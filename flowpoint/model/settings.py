@@ -11,7 +11,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSettings:
-    """`checkpoint.*`. interval 0 switches periodic checkpoints off."""
+    """`checkpoint.*`. interval 0 switches periodic checkpoints off.
+
+    unaligned, aligned_timeout: either makes checkpoints unaligned, the second only those that are older than that.
+    """
 
     interval: float = 10.0
     timeout: float = 600.0
@@ -25,6 +28,11 @@ class CheckpointSettings:
     storage: str = ""
     incremental: bool = True
     memory_limit: int = 64 * 1024 * 1024
+
+    @property
+    def may_overtake(self) -> bool:
+        """Whether barriers may overtake records: at once, or after `aligned_timeout`."""
+        return self.unaligned or self.aligned_timeout > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
     keyed state    every file whose key-group range overlaps the new subtask's range; the reader filters by group.
                    Files of different old subtasks stay apart: order ("later entries win") holds within one of them
     splits         dealt out i, i + p, ... in the order in which they were enumerated, with position and end
+    channel state  records under way: keyed ones to the owners of their key groups (the reader filters by group, as
+                   above), also for operators without state of their own; others to exactly one subtask each
     committables   to exactly one subtask each: as they were, or dealt out when the parallelism has changed
 
 Whatever cannot be mapped is refused, by uid, with what to do about it: state is never dropped in silence.
@@ -21,7 +23,7 @@ from typing import Any
 
 from flowpoint.errors import IncompatibleStateError, SnapshotError
 from flowpoint.model.key_groups import group_range
-from flowpoint.model.manifest import OperatorState, SubtaskState
+from flowpoint.model.manifest import NO_GROUPS, OperatorState, StateFile, SubtaskState
 from flowpoint.model.plan import CO_KINDS, KEYED_KINDS, JobPlan, OperatorKind, OperatorSpec
 
 RestoreMap = dict[str, list[list[dict[str, Any]]]]
@@ -89,12 +91,15 @@ def _assign(plan: JobPlan, uid: str, operator: OperatorState, *, keep_watermark:
     _refuse_other_kind(spec, operator)
     splits = _deal_splits(uid, operator, spec.parallelism)
     committables = _deal_committables(operator, spec.parallelism)
+    channels = _deal_channels(operator, spec.parallelism, plan.max_parallelism)
     parts: list[list[dict[str, Any]]] = []
     for index in range(spec.parallelism):
         states = _overlapping(operator, group_range(index, spec.parallelism, plan.max_parallelism))
         if splits[index] or spec.kind is OperatorKind.SOURCE:
             # Also when it is empty: the splits of a restored source are known, none are enumerated again (rule 19).
             states.append(SubtaskState(splits=tuple(splits[index])))
+        if channels[index]:
+            states.append(SubtaskState(channels=tuple(channels[index])))
         if committables[index]:
             states.append(SubtaskState(committables=tuple(committables[index])))
         if broadcast := operator.subtasks[index % operator.parallelism].broadcast:
@@ -140,6 +145,21 @@ def _deal_committables(operator: OperatorState, parallelism: int) -> list[list[d
     ordered = [committable for subtask in operator.subtasks for committable in subtask.committables]
     ordered.sort(key=lambda committable: int(committable["checkpoint"]))
     return [ordered[index::parallelism] for index in range(parallelism)]
+
+
+def _deal_channels(operator: OperatorState, parallelism: int, max_parallelism: int) -> list[list[StateFile]]:
+    """Records under way: keyed ones to whoever has their key groups now, the others to one subtask or another."""
+    dealt: list[list[StateFile]] = [[] for _ in range(parallelism)]
+    for number, subtask in enumerate(operator.subtasks):
+        for file in subtask.channels:
+            if file.groups == NO_GROUPS:
+                dealt[number % parallelism].append(file)
+                continue
+            for index in range(parallelism):
+                first, last = group_range(index, parallelism, max_parallelism)
+                if file.groups[0] <= last and first <= file.groups[1]:
+                    dealt[index].append(file)
+    return dealt
 
 
 def _watermark(operator: OperatorState, index: int, parallelism: int) -> int | None:

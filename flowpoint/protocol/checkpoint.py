@@ -48,6 +48,7 @@ class CheckpointFailure(StrEnum):
     ABORTED_BY_END = "aborted_by_end"
     ABORTED_BY_RESCALE = "aborted_by_rescale"
     SUBSUMED = "subsumed"
+    RESTORING = "restoring"
 
     @property
     def text(self) -> str:
@@ -70,6 +71,7 @@ _TEXTS: Mapping[CheckpointFailure, str] = {
     CheckpointFailure.ABORTED_BY_END: "the job ended meanwhile",
     CheckpointFailure.ABORTED_BY_RESCALE: "the job was rescaled meanwhile",
     CheckpointFailure.SUBSUMED: "a newer checkpoint completed first",
+    CheckpointFailure.RESTORING: "the records that were under way in the restored checkpoint are still being taken in",
 }
 _COUNTING = frozenset(
     {
@@ -131,6 +133,11 @@ class PendingCheckpoint(Generic[AckData]):
         return self._expected - self._acks.keys()
 
     @property
+    def acknowledged(self) -> list[AckData]:
+        """What has come so far, also when it has failed: names files that may now be of no use."""
+        return list(self._acks.values())
+
+    @property
     def is_complete(self) -> bool:
         """Whether everybody has acknowledged and nothing has failed."""
         return self.failure is None and not self.acks_missing
@@ -151,11 +158,14 @@ class PendingCheckpoint(Generic[AckData]):
             self._acks[subtask] = data
         return outcome
 
-    def decline(self, attempt: int, subtask: SubtaskId, reason: str, worker: int | None = None) -> AckOutcome:
-        """A subtask cannot take part. ACCEPTED: the checkpoint has now failed as DECLINED."""
+    def decline(
+        self, attempt: int, subtask: SubtaskId, reason: str, worker: int | None = None, *, restoring: bool = False
+    ) -> AckOutcome:
+        """A subtask cannot take part. ACCEPTED: the checkpoint has now failed as DECLINED, or RESTORING."""
         outcome = self._judge(attempt, subtask, worker)
         if outcome is AckOutcome.ACCEPTED:
-            self.fail(CheckpointFailure.DECLINED, f"subtask {subtask.task}#{subtask.index}: {reason}")
+            failure = CheckpointFailure.RESTORING if restoring else CheckpointFailure.DECLINED
+            self.fail(failure, f"subtask {subtask.task}#{subtask.index}: {reason}")
         return outcome
 
     def fail(self, failure: CheckpointFailure, detail: str = "") -> None:

@@ -22,7 +22,7 @@ from flowpoint.host.base import Host
 from flowpoint.model import messages
 from flowpoint.model.elements import WATERMARK_MIN
 from flowpoint.model.key_groups import group_range
-from flowpoint.model.manifest import StateFile, SubtaskState
+from flowpoint.model.manifest import NO_GROUPS, StateFile, SubtaskState
 from flowpoint.model.plan import (
     CO_KINDS,
     KEYED_KINDS,
@@ -36,6 +36,7 @@ from flowpoint.model.plan import (
 )
 from flowpoint.model.settings import Settings
 from flowpoint.runtime.chain import HashEmit, LoopOperator
+from flowpoint.runtime.channel_state import KeyGroups, Recording, RestoredBatch
 from flowpoint.runtime.contracts import ConnectorContext, HostClock, OperatorDef, Split
 from flowpoint.runtime.inputs import InputGate
 from flowpoint.runtime.operators.calls import Port
@@ -44,10 +45,11 @@ from flowpoint.runtime.operators.timestamps import TimestampAssigner
 from flowpoint.runtime.outputs import EdgeOutput, Outputs, Routes
 from flowpoint.runtime.parts import KeyedPart, Part, SaveFiles, SinkPart, WatermarkPart, WriteSavepoint, WriteState
 from flowpoint.runtime.pipeline import Operator, Pipeline
-from flowpoint.runtime.processing_subtask import Channel, ProcessingSubtask
+from flowpoint.runtime.processing_subtask import Channel, ProcessingSubtask, Unaligned
 from flowpoint.runtime.source_subtask import SourcePart, SourceSubtask, SplitState
-from flowpoint.runtime.subtask import Counters, Report, Subtask, SubtaskParts, close_quietly
+from flowpoint.runtime.subtask import Counters, Report, Subtask, SubtaskParts, WriteChannels, close_quietly
 from flowpoint.snapshot import names
+from flowpoint.snapshot.channel_files import CHANNEL, read_channels, write_channels
 from flowpoint.snapshot.reader import load
 from flowpoint.snapshot.storage import FolderStorage, Storage
 from flowpoint.snapshot.writer import BASE, DELTA, save_file, write_state
@@ -89,6 +91,9 @@ class Assembly:
             SubtaskId(*pair): int(worker) for worker, pairs in deploy.assignment.items() for pair in pairs
         }
         self._sequence = 0
+        checkpoint = self._settings.checkpoint
+        is_unaligned = checkpoint.may_overtake
+        self._unaligned = Unaligned(checkpoint.aligned_timeout, self._codec) if is_unaligned else None
 
     async def build(self) -> list[Subtask]:
         """All subtasks of this worker, in the order of the plan."""
@@ -111,7 +116,9 @@ class Assembly:
             for uid in self._plan.tasks[subtask.task].operators:
                 await self._add_operator(uid, subtask, operators)
             outputs, emit = self._outputs(subtask, wakeup.set)
-            pipeline = Pipeline(operators.stages, emit, outputs.expect)
+            restored = await self._records_under_way(subtask)
+            entries = {one.uid for one in restored}
+            pipeline = Pipeline(operators.stages, emit, outputs.expect, entries)
         except BaseException:
             await operators.close(f"subtask {subtask}", self._around.log)
             raise
@@ -126,13 +133,15 @@ class Assembly:
             clock_ms=self._around.host.wall_ms,
             log=self._around.log,
             slice_max=max(self._settings.batch_size, 1),
+            restored=restored,
+            write_channels=self._channel_writer(subtask) if self._unaligned is not None else None,
             counters=operators.counters,
         )
         source = next((part for part in operators.parts if isinstance(part, SourcePart)), None)
         if source is not None:
             return SourceSubtask(built, source, self._settings.batch_size)
         exactly_once = self._settings.checkpoint.mode == "exactly_once"
-        return ProcessingSubtask(built, gate, channels, exactly_once=exactly_once)
+        return ProcessingSubtask(built, gate, channels, exactly_once=exactly_once, unaligned=self._unaligned)
 
     async def _add_operator(self, uid: str, subtask: SubtaskId, operators: _Operators) -> None:
         """Make one operator. What is opened stands in `operators` at once, so that it can be closed."""
@@ -172,8 +181,59 @@ class Assembly:
             for source in self._sources_of(edge, subtask.index):
                 worker = self._worker_of[SubtaskId(edge.source, source)]
                 inboxes.append(self._around.exchange.inbox(edge.index, source, subtask.index, worker))
-                channels.append(Channel(edge.port, edge.timed))
+                channels.append(self._channel(edge))
         return InputGate(inboxes, wake), channels
+
+    def _channel(self, edge: EdgeSpec) -> Channel:
+        """What is known of a channel. Records of forward and broadcast edges cannot be dealt out anew."""
+        may_be_overtaken = edge.partition in (Partition.HASH, Partition.REBALANCE)
+        if edge.partition is not Partition.HASH or self._unaligned is None:
+            return Channel(edge.port, edge.timed, may_be_overtaken)
+        spec, key, _ = self._receiver_key(edge)
+        groups = KeyGroups(spec.uid, _own_copy(key), GroupCache(self._plan.max_parallelism))
+        return Channel(edge.port, edge.timed, may_be_overtaken, groups)
+
+    def _receiver_key(self, edge: EdgeSpec) -> tuple[OperatorSpec, Callable[[Any], Any], str]:
+        """The operator behind a hash edge, the key that it takes these records by, and how messages call that."""
+        spec = self._plan.operator(self._plan.tasks[edge.target].operators[0])
+        definition = self._around.functions[spec.uid]
+        key, key_name = definition.key, spec.key_name
+        if edge.port:
+            key, key_name = definition.second_key, spec.second_key_name
+        assert key is not None, f"operator {spec.uid} is behind a hash edge and has no key"
+        return spec, key, key_name
+
+    def _channel_writer(self, subtask: SubtaskId) -> WriteChannels:
+        """How a subtask makes channel state durable: keyed records in one file, those that may go anywhere in another."""
+        spec = self._plan.operator(self._plan.tasks[subtask.task].operators[0])
+        owned = group_range(subtask.index, spec.parallelism, self._plan.max_parallelism)
+
+        async def write(recording: Recording) -> tuple[str, SubtaskState]:
+            recorded = recording.batches()
+            files: list[StateFile] = []
+            for groups, batches in (
+                (owned, [batch for batch in recorded if batch.groups is not None]),
+                (NO_GROUPS, [batch for batch in recorded if batch.groups is None]),
+            ):
+                if batches:
+                    self._sequence += 1
+                    name = names.state_file(spec.uid, subtask.index, self._deploy.attempt, self._sequence, CHANNEL)
+                    files.append(await write_channels(self._around.storage, batches, name, groups))
+            return spec.uid, SubtaskState(channels=tuple(files))
+
+        return write
+
+    async def _records_under_way(self, subtask: SubtaskId) -> list[RestoredBatch]:
+        """The records that the restored checkpoint overtook on their way here, first operators last: older ones first."""
+        found: list[RestoredBatch] = []
+        for uid in reversed(self._plan.tasks[subtask.task].operators):
+            groups = group_range(subtask.index, self._plan.operator(uid).parallelism, self._plan.max_parallelism)
+            files = [file for state in self._restored(uid, subtask.index) for file in state.channels]
+            for file, data in await load(self._around.storage, files):
+                found += [
+                    RestoredBatch(uid, port, batch) for port, batch in read_channels(file, data, self._codec, groups)
+                ]
+        return found
 
     def _sources_of(self, edge: EdgeSpec, target: int) -> list[int]:
         if edge.partition is Partition.FORWARD:
@@ -219,12 +279,7 @@ class Assembly:
 
     def _hash_emit(self, edge: EdgeSpec) -> HashEmit:
         target = self._plan.tasks[edge.target]
-        spec = self._plan.operator(target.operators[0])
-        definition = self._around.functions[spec.uid]
-        key, key_name = definition.key, spec.key_name
-        if edge.port:
-            key, key_name = definition.second_key, spec.second_key_name
-        assert key is not None, f"operator {spec.uid} is behind a hash edge and has no key"
+        spec, key, key_name = self._receiver_key(edge)
         routes = Routes(target.parallelism, self._plan.max_parallelism)
         buffers: list[list[Any]] = [[] for _ in range(target.parallelism)]
         return HashEmit(spec.uid, _own_copy(key), key_name, routes.targets, routes.miss, buffers)

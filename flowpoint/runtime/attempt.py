@@ -74,8 +74,10 @@ class Attempt:
         self._started.set()
 
     def trigger(self, message: messages.Trigger) -> None:
-        """Emit a barrier at every source of this worker."""
+        """Emit a barrier at every source of this worker; whoever cannot take part yet says so without waiting for it."""
         for subtask in self._subtasks:
+            if subtask.is_restoring:
+                subtask.decline_restoring(message.checkpoint)
             if isinstance(subtask, SourceSubtask):
                 subtask.trigger(message)
 

@@ -4,6 +4,9 @@ Channels are numbered 0..n-1 in the order of the plan's edges and source indices
 elements and is not blocked, and then exactly once. One element is taken per turn, so a busy channel does not starve the
 others. Order within a channel is never changed.
 
+With `watch_barriers` the gate also notes each barrier as soon as it is in a channel's queue (`announced`), for unaligned
+checkpoints.
+
 Not here: deciding what to block (`protocol.alignment`), where elements come from (`transport`).
 """
 
@@ -11,8 +14,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
-from flowpoint.model.elements import Element
+from flowpoint.model.elements import Barrier, Batch, Element
 from flowpoint.transport.inbox import Inbox
 
 
@@ -23,6 +27,8 @@ class InputGate:
         self._inboxes = list(inboxes)
         self._ready: deque[int] = deque()
         self._wake = wake
+        self.announced: deque[tuple[int, Barrier]] = deque()
+        """Barriers that have arrived and were not looked at yet, with their channels."""
         for channel, inbox in enumerate(self._inboxes):
             inbox.on_ready = self._make_ready_callback(channel)
             if inbox.queue:
@@ -40,6 +46,27 @@ class InputGate:
                 self._wake()
 
         return on_ready
+
+    def watch_barriers(self) -> None:
+        """From here on, note barriers in `announced`."""
+        for channel, inbox in enumerate(self._inboxes):
+            inbox.on_barrier = partial(self._announce, channel)
+            for element in inbox.queue:
+                if isinstance(element, Barrier):
+                    self._announce(channel, element)
+
+    def _announce(self, channel: int, barrier: Barrier) -> None:
+        self.announced.append((channel, barrier))
+        self._wake()
+
+    def record(self, channel: int, checkpoint: int, recorder: Callable[[Batch], None]) -> None:
+        """Show `recorder` what comes before the barrier of `checkpoint` in a channel (`Inbox.record`)."""
+        self._inboxes[channel].record(checkpoint, recorder)
+
+    def stop_recording(self) -> None:
+        """Record nothing any more."""
+        for inbox in self._inboxes:
+            inbox.stop_recording()
 
     @property
     def has_ready(self) -> bool:

@@ -13,7 +13,7 @@ Everything here is synchronous: whatever a stage raises comes from user code or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TypeAlias
 
 from flowpoint.model.elements import WATERMARK_MAX, WATERMARK_MIN, Batch
@@ -32,6 +32,7 @@ class Pipeline:
 
     Args:
         before_dealing: told, before each batch that the last stage deals out itself, whether it has timestamps.
+        entries: operators before which a stage must begin, so that a batch can enter there (`entry`).
     """
 
     def __init__(
@@ -39,8 +40,13 @@ class Pipeline:
         operators: Sequence[Operator],
         emit: HashEmit | None,
         before_dealing: Callable[[bool], None] = lambda _: None,
+        entries: Collection[str] = (),
     ) -> None:
-        self._stages: list[Stage] = list(_stages(operators, emit))
+        self._stages: list[Stage] = []
+        self._entries: dict[str, int] = {}
+        for stage, first in _stages(operators, emit, entries):
+            self._entries[first] = len(self._stages)
+            self._stages.append(stage)
         self._applies = [stage.apply for stage in self._stages]
         self._dealing = len(self._stages) - 1 if emit is not None else -1
         self._before_dealing = before_dealing
@@ -62,6 +68,10 @@ class Pipeline:
             if not is_own:
                 first = current
         return first, current
+
+    def entry(self, uid: str) -> int:
+        """The stage that begins with an operator; behind the last one for what is no stage, such as a sink."""
+        return self._entries.get(uid, len(self._stages))
 
     def run(self, batch: Batch, first: int = 0) -> Batch | None:
         """Take a batch through the stages from `first` on. Raises FlowPointError naming operator and record."""
@@ -148,19 +158,21 @@ class Pipeline:
                 stage.close()
 
 
-def _stages(operators: Sequence[Operator], emit: HashEmit | None) -> Iterator[Stage]:
-    """Runs of loop operators become loops, none with more flat_maps than one may have."""
+def _stages(
+    operators: Sequence[Operator], emit: HashEmit | None, entries: Collection[str]
+) -> Iterator[tuple[Stage, str]]:
+    """Runs of loop operators become loops, none with more flat_maps than one may have; with their first operators."""
     pending: list[LoopOperator] = []
     flat_maps = 0
     for operator in operators:
         is_full = flat_maps == FLAT_MAPS_MAX
-        if pending and (is_full or not isinstance(operator, LoopOperator)):
-            yield Loop(pending)
+        if pending and (is_full or operator.uid in entries or not isinstance(operator, LoopOperator)):
+            yield Loop(pending), pending[0].uid
             pending, flat_maps = [], 0
         if isinstance(operator, LoopOperator):
             pending.append(operator)
             flat_maps += operator.kind is OperatorKind.FLAT_MAP
         else:
-            yield operator
+            yield operator, operator.uid
     if pending or emit is not None:
-        yield Loop(pending, emit)
+        yield Loop(pending, emit), pending[0].uid if pending else ""

@@ -136,6 +136,8 @@ class SourceSubtask(Subtask):
 
     def trigger(self, message: messages.Trigger) -> None:
         """Emit the barrier of a checkpoint as soon as what is in hand has been processed."""
+        if self.is_restoring:
+            return  # `decline_restoring` has said so
         self._triggers.append(
             Barrier(
                 message.checkpoint,
@@ -144,6 +146,7 @@ class SourceSubtask(Subtask):
                 final=message.final,
                 savepoint=message.savepoint,
                 drain=message.drain,
+                triggered=message.triggered,
             )
         )
         self.wakeup.set()
@@ -198,6 +201,10 @@ class SourceSubtask(Subtask):
         begun = self._now()
         await self._wait()
         self.counters.blocked += self._now() - begun
+
+    async def _wait_for_room(self) -> None:
+        """Restored records come before the first read, and no barrier is emitted meanwhile: wait for credit."""
+        await self.wait_writable()
 
     async def _make_room(self) -> None:
         """Do not wait: a barrier may be due, and what is in hand must be through before it."""

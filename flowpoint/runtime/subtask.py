@@ -18,6 +18,7 @@ is sent only after everything it names is durable; a commit only after `Complete
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,7 +27,9 @@ from typing import Any, Final, TypeAlias
 from flowpoint.errors import BadRecordError, FlowPointError, TransientError, UserCodeError
 from flowpoint.model import messages
 from flowpoint.model.elements import END_OF_INPUT, WATERMARK_MIN, Barrier, Batch
+from flowpoint.model.manifest import SubtaskState
 from flowpoint.model.plan import SubtaskId
+from flowpoint.runtime.channel_state import Recording, RestoredBatch
 from flowpoint.runtime.outputs import Outputs
 from flowpoint.runtime.parts import Captured, KeyedPart, Part, SinkPart, merged
 from flowpoint.runtime.pipeline import Pipeline
@@ -50,6 +53,8 @@ CLOCK_DOUBT_SECONDS: Final = 1.0
 """Wall time may jump: never sleep longer than this on its word."""
 
 Report: TypeAlias = Callable[[messages.Message], None]
+WriteChannels: TypeAlias = Callable[[Recording], Awaitable[tuple[str, SubtaskState]]]
+"""Makes channel state durable: the uid it stands with in a manifest, and what stands there."""
 
 
 @dataclass(slots=True)
@@ -78,6 +83,8 @@ class SubtaskParts:
     clock_ms: Callable[[], int]
     log: Callable[[str], None]
     slice_max: int = 4096
+    restored: list[RestoredBatch] = field(default_factory=list)
+    write_channels: WriteChannels | None = None
     counters: Counters = field(default_factory=Counters)
 
 
@@ -89,6 +96,16 @@ class _Capture:
     parts: list[tuple[str, Captured]]
     saved: list[tuple[str, Captured]] = field(default_factory=list)
     alignment_ms: int = 0
+    recording: Recording | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Unfinished:
+    """A written capture whose channel state is still arriving."""
+
+    capture: _Capture
+    recording: Recording
+    operators: dict[str, Any]
 
 
 class Subtask:
@@ -110,7 +127,12 @@ class Subtask:
         self._sink = next((part for part in built.parts if isinstance(part, SinkPart)), None)
         self._keyed = [part for part in built.parts if isinstance(part, KeyedPart)]
         self._captures: asyncio.Queue[_Capture] = asyncio.Queue()
+        self._unfinished: asyncio.Queue[_Unfinished] = asyncio.Queue()
         self._commits: asyncio.Queue[int] = asyncio.Queue()
+        self._restored = deque(built.restored)
+        self._declined_restoring = 0
+        self._held = 0.0
+        self._write_channels = built.write_channels
         self._spills = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
@@ -129,6 +151,9 @@ class Subtask:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._for_ever(self._write_captures()), name=f"snapshots {self.id}")
+                if self._write_channels is not None:
+                    step = self._write_recordings(self._write_channels)
+                    group.create_task(self._for_ever(step), name=f"channel state {self.id}")
                 if self._sink is not None:
                     group.create_task(self._for_ever(self._run_commits(self._sink)), name=f"commits {self.id}")
                 group.create_task(self._for_ever(self._begin()), name=f"loop {self.id}")
@@ -149,7 +174,33 @@ class Subtask:
     async def _begin(self) -> None:
         # Receivers without a watermark of their own are told the restored one.
         self._send_watermark()
+        await self._take_restored()
         await self.loop()
+
+    async def _take_restored(self) -> None:
+        """Take in what was under way in the restored checkpoint, before anything new (rule 16)."""
+        while self._restored:
+            restored = self._restored[0]
+            await self._wait_for_room()
+            await self.process(restored.batch, restored.port, self._pipeline.entry(restored.uid))
+            self._restored.popleft()
+
+    async def _wait_for_room(self) -> None:
+        """Wait, before more is taken in, until the outputs have credit."""
+        await self.wait_writable()
+
+    @property
+    def is_restoring(self) -> bool:
+        """Whether records of the restored checkpoint are still to be taken in: no snapshot may be taken until then."""
+        return bool(self._restored)
+
+    def decline_restoring(self, checkpoint: int) -> None:
+        """Say at once that this checkpoint cannot be, rather than let it expire (rule 16)."""
+        if checkpoint > self._declined_restoring:
+            self._declined_restoring = checkpoint
+            self.abort(checkpoint)
+            reason = "it still takes in the records that were under way in the restored checkpoint; try again later"
+            self._report(messages.Decline(self.attempt, checkpoint, list(self.id), reason, restoring=True))
 
     async def loop(self) -> None:
         """Move records until cancelled."""
@@ -173,36 +224,46 @@ class Subtask:
 
     # ------------------------------------------------------------------ records
 
-    async def process(self, batch: Batch, port: int = 0) -> None:
-        """Take a batch through the pipeline into sink and outputs, slice by slice. `port`: which input it came from."""
+    async def process(self, batch: Batch, port: int = 0, first: int = 0) -> None:
+        """Take a batch through the pipeline into sink and outputs, slice by slice.
+
+        Args:
+            port: which input of the first operator it came from.
+            first: the stage it enters at.
+        """
         count = len(batch)
         self.counters.records_in += count
         start = 0
         while start < count:
             size = self._slice
-            part = _slice(batch, start, start + size) if start or size < count else batch
+            part = cut(batch, start, start + size) if start or size < count else batch
             start += size
             begun = self._now()
             made = self._records_made
-            emitted = self._pipeline.run_port(part, port)
+            self._held = 0.0
+            emitted = self._pipeline.run(part, first) if first else self._pipeline.run_port(part, port)
             computed = self._now()
             await self._deliver(emitted)
-            self._adapt(len(part), self._records_made - made, computed - begun, self._now() - begun)
+            self._adapt(len(part), self._records_made - made, computed - begun + self._held, self._now() - begun)
             if self._pipeline.assigners:
                 await self._follow_assigners()
             await self._spill()
             # Let the links, the other subtasks and the control messages of this worker have their turn.
             await asyncio.sleep(0)
             if start < count:
-                await self._make_room()
+                await self._between_slices(batch, start)
 
     @property
     def _records_made(self) -> int:
         """Records that left the pipeline since the start."""
         return self.counters.records_out if self._sink is not None else self._outputs.records_out
 
+    async def _between_slices(self, batch: Batch, start: int) -> None:
+        """The records of a batch from `start` on are still to be processed: a moment at which a snapshot may be taken."""
+        await self._make_room()
+
     async def _make_room(self) -> None:
-        """Wait, between two slices of a batch, until more may be produced."""
+        """Wait until more may be produced."""
         await self.wait_writable()
 
     async def _deliver(self, batch: Batch | None) -> None:
@@ -210,7 +271,7 @@ class Subtask:
         if self._sink is not None:
             if batch:
                 self.counters.records_out += len(batch)
-                await self._sink.write(batch.values)
+                await self._give(self._sink, batch.values)
             return
         if batch is None:
             self._outputs.add(None)
@@ -219,6 +280,16 @@ class Subtask:
         for _, process in self._pipeline.processes:
             for tag, side in process.sides.take():
                 self._outputs.add_side(tag, side.values, side.timestamps)
+
+    async def _give(self, sink: SinkPart, values: list[Any]) -> None:
+        """Give records to the sink. Time in which it lets nobody else have a turn counts like that of blocking code."""
+        turns: list[None] = []
+        begun = self._now()
+        turn = asyncio.get_running_loop().call_soon(turns.append, None)
+        await sink.write(values)
+        if not turns:
+            turn.cancel()
+            self._held = self._now() - begun
 
     def _adapt(self, size: int, made: int, computing: float, in_all: float) -> None:
         """Aim at slices of SLICE_SECONDS, WRITE_SECONDS together with the sink, and about `slice_max` records made.
@@ -380,10 +451,10 @@ class Subtask:
 
     # ------------------------------------------------------------------ snapshots and commits
 
-    async def snapshot(self, barrier: Barrier) -> None:
+    async def snapshot(self, barrier: Barrier, recording: Recording | None = None) -> None:
         """Freeze every part, pass the barrier on, and leave the writing to run beside the stream.
 
-        A draining barrier ends time first, also here: all inputs have sent the greatest watermark before it.
+        With a `recording` it is acknowledged when that is whole and written, too. A draining barrier ends time first, also here: all inputs have sent the greatest watermark before it.
         """
         if barrier.drain:
             await self._end_time()
@@ -393,7 +464,7 @@ class Subtask:
         if barrier.savepoint:
             saved = [(part.uid, await part.capture_savepoint(barrier)) for part in self._parts]
         self._outputs.send_event(barrier)
-        self._captures.put_nowait(_Capture(barrier, captured, saved, self.counters.alignment_ms))
+        self._captures.put_nowait(_Capture(barrier, captured, saved, self.counters.alignment_ms, recording))
 
     async def _write_captures(self) -> None:
         """Make what was captured durable, in order, and acknowledge it."""
@@ -409,9 +480,37 @@ class Subtask:
                 # The state is kept in memory and goes into the next snapshot; this one has failed.
                 self._log(f"subtask {self.id}: its part of checkpoint {barrier.checkpoint} was not written: {failure}")
                 self._decline(barrier.checkpoint, f"failed while writing: {failure}")
+            elif capture.recording is not None:
+                # What comes later must not wait for this: channel state arrives when others let it.
+                self._unfinished.put_nowait(_Unfinished(capture, capture.recording, operators))
             else:
-                stats = {"alignment_ms": capture.alignment_ms}
-                self._report(messages.Ack(self.attempt, barrier.checkpoint, list(self.id), operators, stats, saved))
+                self._acknowledge(barrier, operators, saved, capture.alignment_ms)
+
+    def _acknowledge(
+        self, barrier: Barrier, operators: dict[str, Any], saved: dict[str, Any], alignment_ms: int
+    ) -> None:
+        stats = {"alignment_ms": alignment_ms}
+        self._report(messages.Ack(self.attempt, barrier.checkpoint, list(self.id), operators, stats, saved))
+
+    async def _write_recordings(self, write: WriteChannels) -> None:
+        """Write channel state when it is whole, and acknowledge what waited for it."""
+        while True:
+            unfinished = await self._unfinished.get()
+            recording, barrier = unfinished.recording, unfinished.capture.barrier
+            assert barrier is not None, unfinished
+            await recording.done.wait()
+            if recording.is_discarded:
+                continue
+            try:
+                uid, state = await write(recording)
+            except (TransientError, OSError) as error:
+                self._log(f"subtask {self.id}: records under way were not written: {error}")
+                self._decline(barrier.checkpoint, f"failed while writing records under way: {error}")
+                continue
+            operators = unfinished.operators
+            if state.channels:
+                operators = {**operators, uid: merged(operators.get(uid, {}), state.to_data())}
+            self._acknowledge(barrier, operators, {}, unfinished.capture.alignment_ms)
 
     async def _write(self, parts: list[tuple[str, Captured]]) -> tuple[dict[str, Any], Exception | None]:
         """Write every part, also after one has failed: each has to learn how its own writing ended.
@@ -456,7 +555,8 @@ class Subtask:
         """Checkpoint `checkpoint` was given up. What was captured for it stays in the state of the next one."""
 
 
-def _slice(batch: Batch, start: int, end: int) -> Batch:
+def cut(batch: Batch, start: int, end: int) -> Batch:
+    """The records of a batch from `start` to before `end`."""
     stamps = batch.timestamps
     return Batch(batch.values[start:end], None if stamps is None else stamps[start:end])
 

@@ -181,6 +181,11 @@ class StorageChecker(Checker):
         found = [self.commits[number] for number in numbers if number in self.commits]
         return [commit for commit in found if commit.kind == CHECKPOINT and commit.directory]
 
+    def unnamed(self) -> list[str]:
+        """Files of state that no checkpoint in the log names."""
+        named = {file.path for commit in self.retained() for file in self._named_by(commit.directory)}
+        return [name for base in self.files.list(f"{self.root}/shared") if (name := f"shared/{base}") not in named]
+
     def damage_newest(self) -> str | None:
         """Rot one file of the newest committed checkpoint, if it has an older one behind it; says which."""
         retained = self.retained()
@@ -270,6 +275,8 @@ class StorageChecker(Checker):
             lambda: f"the manifest in {directory} says checkpoint {body['id']} of attempt {body['attempt']}",
         )
         self._named[directory] = files_of_manifest(data)
+        if any(file.kind == "channel" for file in self._named[directory]):
+            self.world.trace.mark("checkpoint with channel state")
         for file in self._named[directory]:
             self.check_file(file, f"the manifest of {directory}")
             self._check_origin(file, directory, body["attempt"])

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from random import Random
-from typing import assert_never
+from typing import Any, assert_never
 
 from flowpoint.model.settings import CheckpointSettings, HeartbeatSettings, RestartSettings, Settings, StateSettings
 from flowpoint.sim import topologies
@@ -43,11 +43,28 @@ class Topology(StrEnum):
     TIMERS = "timers"
     FILES = "files"
     STATELESS = "stateless"
+    REBALANCED = "rebalanced"
     REBALANCE = "rebalance"
     SIDE_OUTPUT = "side_output"
     TWO_INPUTS = "two_inputs"
     BROADCAST = "broadcast"
     EVENT_TIME = "event_time"
+
+
+GROWING = frozenset(
+    {
+        Topology.COUNT,
+        Topology.TWO_KEYED,
+        Topology.UNION,
+        Topology.STATES,
+        Topology.TIMERS,
+        Topology.FILES,
+        Topology.STATELESS,
+        Topology.REBALANCED,
+        Topology.REBALANCE,
+    }
+)
+"""Where a record that comes twice adds rows and changes none, so that at least once can be told from loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +75,7 @@ class JobShape:
     the source's is also that of the operator in the middle.
     shaky: a user function is in the way that raises now and then (`user_code.stumble`).
     takes_back: whether the sink can undo what it committed. One that cannot shows every commit that came too early.
+    sink_delay: seconds that the sink takes for each record, so that queues fill up before it.
     """
 
     topology: Topology
@@ -69,14 +87,25 @@ class JobShape:
     sink_parallelism: int | None = None
     shaky: bool = False
     takes_back: bool = True
+    sink_delay: float = 0.0
 
     def __str__(self) -> str:
         settings = self.settings
         pace = f"{self.rate} per second" if self.rate is not None else "flat out"
         return (
             f"{self.topology} of {self.records} records, {pace}, {self.keys} keys, parallelism {settings.parallelism} "
-            f"on {settings.workers} workers, a checkpoint each {settings.checkpoint.interval} s"
+            f"on {settings.workers} workers, {checkpoint_text(settings.checkpoint)}"
         )
+
+
+def checkpoint_text(settings: CheckpointSettings) -> str:
+    """How a job's checkpoints are taken, in a few words."""
+    how = "unaligned " if settings.unaligned else ""
+    if settings.aligned_timeout:
+        how = f"after {settings.aligned_timeout} s unaligned "
+    if settings.mode == "at_least_once":
+        how = "at-least-once "
+    return f"a {how}checkpoint each {settings.interval} s, {settings.max_concurrent} at a time"
 
 
 def draw_shape(random: Random) -> JobShape:
@@ -92,6 +121,12 @@ def draw_shape(random: Random) -> JobShape:
     else:
         # As many as a run can have in reasonable time, so that it lasts a while in virtual time too.
         records = min(records * 4, 300 * settings.batch_size)
+    # Together not more than some seconds, however many records there are and however many a barrier waits for.
+    sink_delay = min(random.choice((0.0, 0.0, 0.0005, 0.005)), 4.0 / (records + 1), 1.0 / (32 * settings.batch_size))
+    if settings.checkpoint.mode == "at_least_once" and topology not in GROWING:
+        settings = replace(settings, checkpoint=replace(settings.checkpoint, mode="exactly_once"))
+    if sink_delay:
+        settings = replace(settings, checkpoint=replace(settings.checkpoint, timeout=5.0))
     return JobShape(
         topology=topology,
         records=records,
@@ -102,7 +137,22 @@ def draw_shape(random: Random) -> JobShape:
         sink_parallelism=random.choice((None, None, None, 1)),
         shaky=random.random() < 0.3,
         takes_back=random.random() < 0.6,
+        sink_delay=sink_delay,
     )
+
+
+def _draw_guarantee(random: Random) -> dict[str, Any]:
+    """How barriers meet records: aligned and one or several at a time, unaligned sooner or later, at least once."""
+    concurrent = random.choice((1, 1, 2, 3))
+    match random.choice(("aligned", "aligned", "unaligned", "in_time", "at_least_once")):
+        case "unaligned":
+            return {"unaligned": True}
+        case "in_time":
+            return {"unaligned": True, "aligned_timeout": random.choice((0.005, 0.05))}
+        case "at_least_once":
+            return {"mode": "at_least_once", "max_concurrent": concurrent}
+        case _:
+            return {"max_concurrent": concurrent}
 
 
 def _draw_settings(random: Random, parallelism: int, workers: int) -> Settings:
@@ -116,12 +166,12 @@ def _draw_settings(random: Random, parallelism: int, workers: int) -> Settings:
         checkpoint=CheckpointSettings(
             interval=random.choice((0.03, 0.1, 0.1, 0.4)),
             timeout=random.choice((0.3, 5.0)),
-            max_concurrent=random.choice((1, 1, 2, 3)),
             tolerable_failures=random.choice((0, 0, 3)),
             min_pause=random.choice((0.0, 0.0, 0.05)),
             retained=random.choice((1, 2, 3, 3)),
             incremental=random.random() < 0.85,
             storage=f"file://{STORAGE}",
+            **_draw_guarantee(random),
         ),
         # RocksDB writes its own files outside of any host; the conformance suite proves the two backends equal.
         state=StateSettings(backend="heap", cache_bytes=random.choice((100, 10_000, 1_000_000))),
@@ -187,9 +237,33 @@ class KeptSink(FileSink):
 """
 
 
+_SLOW = """\
+class Slow:
+    def __init__(self, writer, ctx):
+        self.writer, self.ctx = writer, ctx
+
+    async def write(self, batch):
+        await self.ctx.clock.sleep({delay!r} * len(batch))
+        await self.writer.write(batch)
+
+    async def prepare(self, checkpoint):
+        return await self.writer.prepare(checkpoint)
+
+    async def close(self):
+        await self.writer.close()
+
+
+class SlowSink({base}):
+    async def open(self, ctx):
+        return Slow(await super().open(ctx), ctx)
+"""
+
+
 def job_text(shape: JobShape) -> str:
     """The job file of a shape."""
     sink = "FileSink" if shape.takes_back else "KeptSink"
+    slow = _SLOW.format(delay=shape.sink_delay, base=sink) if shape.sink_delay else ""
+    sink = "SlowSink" if shape.sink_delay else sink
     width = f", parallelism={shape.sink_parallelism}" if shape.sink_parallelism is not None else ""
     classes, stream = _stream(shape)
     return "\n".join(
@@ -197,6 +271,7 @@ def job_text(shape: JobShape) -> str:
             _HEAD,
             classes,
             "" if shape.takes_back else _KEPT,
+            slow,
             'job = Job("simulated")',
             f'{stream}.sink({sink}("{OUTPUT}", format="jsonl"), uid="out"{width})',
             "",
@@ -227,6 +302,9 @@ def _stream(shape: JobShape) -> tuple[str, str]:
             return classes, f'{read}{_stumble(shape, "numbers")}{keyed}.count(uid="counts")'
         case Topology.STATELESS:
             return "", f"{numbers}.filter(lambda n: n % 3 > 0).flat_map(lambda n: [(n, 0), (n, 1)])"
+        case Topology.REBALANCED:
+            middle = f'{numbers}.rebalance().map(lambda n: n, uid="middle")'
+            return "", f'{middle}{keyed}.count(uid="counts").rebalance()'
         case _:
             return _wider_stream(shape, numbers, keyed)
 
@@ -308,7 +386,7 @@ def reference(shape: JobShape) -> Counter[Row]:
     """What the job must write, each row as often as given."""
     numbers = range(shape.records)
     match shape.topology:
-        case Topology.COUNT | Topology.FILES:
+        case Topology.COUNT | Topology.FILES | Topology.REBALANCED:
             rows = _running_counts(n % shape.keys for n in numbers)
         case Topology.UNION:
             rows = _running_counts(n % shape.keys for n in range(2 * shape.records))
@@ -362,11 +440,15 @@ def _states_reference(shape: JobShape) -> Iterator[Row]:
 def check_output(shape: JobShape, found: Counter[Row]) -> None:
     """Compare committed rows with the reference.
 
+    At least once, rows may be given again, and counts go on above what they should be; none may be missing.
+
     Raises:
         InvariantBroken: rows are missing, doubled or wrong.
     """
     expected = reference(shape)
     missing, extra = expected - found, found - expected
+    if shape.settings.checkpoint.mode == "at_least_once":
+        extra = Counter()
     if missing or extra:
         raise InvariantBroken(
             f"the output is wrong: {missing.total()} rows are missing, such as {list(missing)[:3]}; "

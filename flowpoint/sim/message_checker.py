@@ -115,6 +115,8 @@ class MessageChecker:
 
     def _on_decline(self, process: SimProcess, message: messages.Decline) -> None:
         process.tell(f"declines checkpoint {message.checkpoint} for {_named(message.subtask)}: {message.reason}")
+        if message.restoring:
+            self._world.trace.mark("declined while restoring")
 
     def _on_ended(self, process: SimProcess, message: messages.Ended) -> None:
         process.tell(f"{_named(message.subtask)} has seen the end of its input")
@@ -163,6 +165,9 @@ class MessageChecker:
         ]
         origin = f"from checkpoint {deploy.restored_checkpoint}" if deploy.restored_checkpoint else "from the start"
         process.tell(f"deploys attempt {deploy.attempt}, {origin}")
+        if under_way := sum(file.entries for state in states for file in state.channels):
+            process.tell(f"restores {under_way} records that were under way")
+            self._world.trace.mark("restored channel state")
 
     def _check_nobody_else_lives(self, coordinator: SimProcess, attempt: int) -> None:
         seen: dict[int, SimProcess] = {}

@@ -26,6 +26,15 @@ ASKED = (FaultKind.ASK_SAVEPOINT, FaultKind.ASK_RESCALE, FaultKind.ASK_RESCALE, 
 DISK_TROUBLE = frozenset({FaultKind.DISK_ERRORS, FaultKind.LOST_ANSWERS, FaultKind.DISK_FULL})
 
 
+LEAVES_FILES = DISK_TROUBLE | {
+    FaultKind.KILL_COORDINATOR,
+    FaultKind.KILL_AT_POINT,
+    FaultKind.POWER_FAILURE,
+    FaultKind.ASK_CANCEL,
+}
+"""Under these the coordinator that ends the job may be unable to tidy up, or die before it has."""
+
+
 class JobScenario:
     """One seed's job and faults. With `checked=False` only the final output is looked at."""
 
@@ -87,6 +96,10 @@ class JobScenario:
         ]
         if hidden:
             raise InvariantBroken(f"the job has finished and left uncommitted output: {hidden}")
+        if not LEAVES_FILES.intersection(self.mix.kinds):
+            left = self._storage.unnamed()
+            if left:
+                raise InvariantBroken(f"the job has finished and left files that no retained checkpoint names: {left}")
 
 
 class AskedScenario(JobScenario):

@@ -53,6 +53,7 @@ _SUBTASK_FIELDS: Mapping[str, type] = {
     "committables": list,
     "exports": list,
     "broadcast": list,
+    "channels": list,
     "watermark": int,
 }
 
@@ -190,7 +191,8 @@ def _check_subtask(data: Any, path: str, where: str) -> None:
     _check_fields(data, {field: _SUBTASK_FIELDS[field] for field in data}, path, where)
     if not _is_range(data.get("groups", [0, -1])):
         raise encoding.damaged(path, WHAT, f"the key groups of {where} are {data['groups']!r:.200}")
-    for file in (*data.get("files", ()), *data.get("exports", ()), *data.get("broadcast", ())):
+    kinds = ("files", "exports", "broadcast", "channels")
+    for file in (file for kind in kinds for file in data.get(kind, ())):
         _check_fields(file, _FILE_FIELDS, path, f"a file of {where}")
         sound = _is_range(file["groups"]) and set(file) == set(_FILE_FIELDS)
         if not sound or file["bytes"] < 0 or not names.is_object(file["path"]):

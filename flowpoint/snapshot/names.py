@@ -38,7 +38,7 @@ _SLUG_MAX = 40
 _PLAIN_UID = re.compile(rf"[a-z0-9_][a-z0-9_-]{{0,{_SLUG_MAX - 1}}}")
 _COMMIT = re.compile(r"commits/(\d{8,})\.json")
 _DIRECTORY = re.compile(r"chk-([1-9]\d*)-a(\d+)")
-_STATE_FILE = re.compile(r"shared/([^/]+)-(\d+)-a(\d+)-(\d+)\.(base|delta)(?:\.(\d+))?")
+_STATE_FILE = re.compile(r"shared/([^/]+)-(\d+)-a(\d+)-(\d+)\.(base|delta|channel)(?:\.(\d+))?")
 _UNFINISHED = re.compile(r"\.(.+)\.[0-9a-z]+\.tmp")
 
 
@@ -105,7 +105,7 @@ def manifest_of(directory: str) -> str:
 
 
 def state_file(uid: str, subtask: int, attempt: int, sequence: int, kind: str) -> str:
-    """The name of a file of state. `kind` is "base" or "delta"; `sequence` counts in the subtask's attempt.
+    """The name of a file of state. `kind` is "base", "delta" or "channel"; `sequence` counts in the subtask's attempt.
 
     Example:
         >>> state_file("counts", 0, attempt=7, sequence=3, kind="delta")

@@ -195,11 +195,12 @@ class Cleaner:
         self._named: dict[str, frozenset[str]] = {}
         self._owed = Deletions()
 
-    async def run(self, pinned: Collection[str] = ()) -> CleanReport:
+    async def run(self, pinned: Collection[str] = (), abandoned: Collection[str] = ()) -> CleanReport:
         """Delete old checkpoints, as after each completed one. What fails is reported, and tried again next time.
 
         Args:
             pinned: directories of checkpoints that stay in any case (rule 14).
+            abandoned: files of failed checkpoints, which go unless a kept one names them.
         """
         try:
             entries = await self._log.entries()
@@ -210,6 +211,7 @@ class Cleaner:
             return CleanReport(problems=(str(error),))
         fresh = plan(entries, named, lineage=self._lineage, retained=self._retained, pinned=pinned)
         kept = kept_directories(entries, self._lineage, self._retained, pinned)
+        self._owed += Deletions(files=tuple(abandoned))
         doomed = self._owed_still(kept, named) + fresh
         try:
             await self._release_claimed([entry for entry in entries if entry.number in fresh.commits])
@@ -225,12 +227,14 @@ class Cleaner:
             if entry.kind == "checkpoint" and entry.extra.get("claim") and self._remove_claimed is not None:
                 await self._remove_claimed(entry.extra["from"])
 
-    async def sweep(self, pinned: Collection[str] = ()) -> CleanReport:
-        """Delete what older attempts of this lineage left and no kept checkpoint needs.
+    async def sweep(self, pinned: Collection[str] = (), *, is_over: bool = False) -> CleanReport:
+        """Delete what older attempts of this lineage left and no kept checkpoint needs; with `is_over` this one, too.
 
         Called once when an attempt starts: after it has begun in the log, after the processes of older attempts are
-        dead, and after the sinks have committed what the restored checkpoint holds (rules 7 to 9).
+        dead, and after the sinks have committed what the restored checkpoint holds (rules 7 to 9). And once when the
+        job is over and no process of this attempt is left.
         """
+        before = self._attempt + 1 if is_over else self._attempt
         try:
             entries = await self._log.entries()
             kept = kept_directories(entries, self._lineage, len(entries), pinned)
@@ -242,22 +246,22 @@ class Cleaner:
         others = {entry.attempt for entry in entries if entry.lineage != self._lineage}
         needed = {name for files in named.values() for name in files or ()}
         needed |= {names.manifest_of(directory) for directory in kept}
-        doomed = [name for name in left if self._is_leftover(name, others)]
+        doomed = [name for name in left if self._is_leftover(name, before, others)]
         if problems:
             # What the kept checkpoints need is not known: only what never got its name may go.
             report = await self._delete(Deletions(files=tuple(doomed)))
         else:
-            doomed += [name for name in visible if name not in needed and self._is_leftover(name, others)]
+            doomed += [name for name in visible if name not in needed and self._is_leftover(name, before, others)]
             report = await self._delete(_in_order(doomed, needed))
         return CleanReport(report.deleted, (*problems, *report.problems))
 
-    def _is_leftover(self, name: str, others: Collection[int]) -> bool:
-        """Whether an older attempt of this lineage wrote this; an unfinished commit entry counts as such."""
+    def _is_leftover(self, name: str, before: int, others: Collection[int]) -> bool:
+        """Whether an attempt of this lineage before `before` wrote this; an unfinished commit entry counts as such."""
         attempt = names.attempt_of(name)
         if attempt is None:
             target = names.finished(name)
             return target is not None and names.parse_commit_entry(target) is not None
-        return attempt < self._attempt and attempt not in others
+        return attempt < before and attempt not in others
 
     def _owed_still(self, kept: Collection[str], named: Named) -> Deletions:
         """What earlier runs could not delete, less what is needed; files wait while that is not known."""

@@ -20,9 +20,11 @@ from flowpoint.codec.raw import RawEnum, RawObject
 from flowpoint.errors import BadRecordError, IncompatibleStateError, SnapshotError, StorageError
 from flowpoint.host.blocking import run_now
 from flowpoint.model.manifest import NO_GROUPS, StateFile, SubtaskState
+from flowpoint.snapshot.channel_files import CHANNEL, read_channels
 from flowpoint.snapshot.manifests import Damage, verify_file
 from flowpoint.snapshot.names import MANIFEST
 from flowpoint.snapshot.opened import Snapshot
+from flowpoint.snapshot.reader import load
 from flowpoint.snapshot.writer import NATIVE
 from flowpoint.state.file_format import FileReader, StoredBlock
 
@@ -81,6 +83,10 @@ def _check_file(snapshot: Snapshot, subtask: SubtaskState, file: StateFile, repo
     report.damages += [damage] if damage else []
     if file.kind == NATIVE or (damage is not None and damage.problem == "missing"):
         return
+    if file.kind == CHANNEL:
+        if damage is None:
+            _check_channels(snapshot, file, report)
+        return
     try:
         reader = snapshot.reader(file)
     except (SnapshotError, IncompatibleStateError, StorageError) as error:
@@ -96,6 +102,23 @@ def _check_file(snapshot: Snapshot, subtask: SubtaskState, file: StateFile, repo
                 Damage(file.path, f"state {name!r} is a {kind}, in the manifest {schema.get('kind')!r}")
             )
     _check_blocks(snapshot, file, reader, report)
+
+
+def _check_channels(snapshot: Snapshot, file: StateFile, report: Report) -> None:
+    """Records under way: each batch can be read, and none is missing."""
+    everything = (0, snapshot.max_parallelism - 1)
+    seen = 0
+    try:
+        for _, data in run_now(load(snapshot.location.storage, [file])):
+            for _, batch in read_channels(file, data, snapshot.codec, everything):
+                report.blocks += 1
+                seen += len(batch)
+    except (SnapshotError, BadRecordError, StorageError, ValueError) as error:
+        report.damages.append(Damage(file.path, str(error)))
+        return
+    report.entries += seen
+    if seen != file.entries:
+        report.damages.append(Damage(file.path, f"{seen} records in it, {file.entries} in the manifest"))
 
 
 def _check_blocks(snapshot: Snapshot, file: StateFile, reader: FileReader, report: Report) -> None:

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from flowpoint.model.elements import Batch, Element, Event, Watermark
+from flowpoint.model.elements import Barrier, Batch, Element, Event, Watermark
 from flowpoint.protocol.credit import ReceiverCredit, SenderCredit
 
 SAMPLE_SIZE = 4
@@ -42,19 +42,50 @@ class Inbox:
         queue: what came in and was not taken yet, oldest first. Look, but take with `take`.
         blocked: whether the input gate holds this channel back. Kept by the gate.
         on_ready: called when the queue goes from empty to non-empty.
+        on_barrier: called with each barrier as soon as it is in the queue, whatever stands before it.
         queued_bytes: the size of the batches in `queue`.
     """
 
-    __slots__ = ("_credit", "_grant", "_sizes", "blocked", "on_ready", "queue", "queued_bytes")
+    __slots__ = (
+        "_credit",
+        "_grant",
+        "_recorder",
+        "_recording",
+        "_sizes",
+        "blocked",
+        "on_barrier",
+        "on_ready",
+        "queue",
+        "queued_bytes",
+    )
 
     def __init__(self, grant: Callable[[int, int], None]) -> None:
         self.queue: deque[Element] = deque()
         self.blocked = False
         self.on_ready: Callable[[], None] = _nobody_waits
+        self.on_barrier: Callable[[Barrier], None] | None = None
         self.queued_bytes = 0
         self._sizes: deque[int] = deque()
         self._credit = ReceiverCredit()
         self._grant = grant
+        self._recorder: Callable[[Batch], None] | None = None
+        self._recording = 0
+
+    def record(self, checkpoint: int, recorder: Callable[[Batch], None]) -> None:
+        """Show `recorder` every batch before the barrier of `checkpoint`: those in the queue now, then those to come.
+
+        It sees them before anybody takes them, and must neither keep nor change them.
+        """
+        for element in self.queue:
+            if isinstance(element, Batch):
+                recorder(element)
+            elif isinstance(element, Barrier) and element.checkpoint >= checkpoint:
+                return
+        self._recorder, self._recording = recorder, checkpoint
+
+    def stop_recording(self) -> None:
+        """Show nothing any more."""
+        self._recorder = None
 
     def take(self) -> Element:
         """The oldest element. The queue must not be empty.
@@ -75,6 +106,8 @@ class Inbox:
 
     def put_batch(self, batch: Batch, nbytes: int) -> None:
         """A batch came in, worth `nbytes` of credit."""
+        if self._recorder is not None:
+            self._recorder(batch)
         self._sizes.append(nbytes)
         self.queued_bytes += nbytes
         self._put(batch)
@@ -86,6 +119,14 @@ class Inbox:
             queue[-1] = event
         else:
             self._put(event)
+            if type(event) is Barrier:
+                self._on_barrier(event)
+
+    def _on_barrier(self, barrier: Barrier) -> None:
+        if barrier.checkpoint >= self._recording:
+            self._recorder = None
+        if self.on_barrier is not None:
+            self.on_barrier(barrier)
 
     def _put(self, element: Element) -> None:
         was_empty = not self.queue

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from flowpoint.errors import IncompatibleStateError, SnapshotError
 from flowpoint.model.key_groups import group_range, owner_of
-from flowpoint.model.manifest import OperatorState, StateFile, SubtaskState
+from flowpoint.model.manifest import NO_GROUPS, OperatorState, StateFile, SubtaskState
 from flowpoint.model.plan import JobPlan, OperatorKind, OperatorSpec, TaskSpec
 from flowpoint.protocol.assignment import assign_state, initial_splits
 
@@ -290,3 +290,46 @@ def test_a_watermark_alone_is_no_state_that_could_be_lost():
     plan = plan_of(("other", OperatorKind.MAP, 1))
 
     assert assign_state({"gone": co_process("", watermarks=[5])}, plan, max_parallelism=GROUPS) == {}
+
+
+# ------------------------------------------------------------------ records under way
+
+
+def under_way(parallelism, *, keyed):
+    """Channel state of an operator without state of its own: one file per subtask."""
+    subtasks = []
+    for index in range(parallelism):
+        groups = group_range(index, parallelism, GROUPS) if keyed else NO_GROUPS
+        subtasks.append(SubtaskState(channels=(StateFile(f"f{index}", "channel", 10, "c", 5, groups),)))
+    return OperatorState(parallelism, tuple(subtasks))
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 3), (3, 5), (5, 3), (3, 3)])
+def test_ac17_keyed_records_under_way_go_to_the_owners_of_their_key_groups(before, after):
+    plan = plan_of(("u", OperatorKind.MAP, after))
+
+    restored = assign({"u": under_way(before, keyed=True)}, plan)["u"]
+
+    for group in range(GROUPS):
+        new, old = owner_of(group, after, GROUPS), owner_of(group, before, GROUPS)
+        assert f"f{old}" in [file.path for file in flat(restored[new], "channels")]
+    for index, parts in enumerate(restored):
+        first, last = group_range(index, after, GROUPS)
+        assert all(file.groups[0] <= last and first <= file.groups[1] for file in flat(parts, "channels"))
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 3), (3, 5), (5, 3), (3, 3)])
+def test_ac17_other_records_under_way_go_to_one_subtask_each(before, after):
+    plan = plan_of(("u", OperatorKind.MAP, after))
+
+    restored = assign({"u": under_way(before, keyed=False)}, plan)["u"]
+
+    dealt = [file.path for parts in restored for file in flat(parts, "channels")]
+    assert sorted(dealt) == [f"f{index}" for index in range(before)]
+
+
+def test_when_the_operator_that_records_were_on_their_way_to_is_gone_then_the_snapshot_is_refused():
+    plan = plan_of(("other", OperatorKind.MAP, 1))
+
+    with pytest.raises(IncompatibleStateError, match="'u'.*--allow-non-restored"):
+        assign({"u": under_way(2, keyed=False)}, plan)

@@ -129,7 +129,9 @@ def test_a_bad_value_is_refused_even_if_a_later_layer_wins(toml):
         ("checkpoint.mode=at_least_once", "at_least_once"),
         ("checkpoint.incremental=no", False),
         ("checkpoint.unaligned=false", False),
+        ("checkpoint.unaligned=true", True),
         ("checkpoint.aligned_timeout=0s", 0.0),
+        ("checkpoint.aligned_timeout=1s", 1.0),
         ("checkpoint.memory_limit=1GB", 1 << 30),
         ("checkpoint.storage=file:///var/checkpoints", "file:///var/checkpoints"),
         ("checkpoint.max_concurrent=2", 2),
@@ -190,8 +192,6 @@ def test_values_of_a_wrong_type_are_refused(value, wanted):
 @pytest.mark.parametrize(
     "override",
     [
-        "checkpoint.unaligned=true",
-        "checkpoint.aligned_timeout=1s",
         "checkpoint.storage=memory",
         "checkpoint.storage=s3://bucket/path",
     ],
@@ -199,6 +199,19 @@ def test_values_of_a_wrong_type_are_refused(value, wanted):
 def test_values_that_are_not_built_yet_are_refused_and_not_ignored(override):
     with pytest.raises(ConfigError, match="in --set is not supported yet: use"):
         from_shell(override)
+
+
+@pytest.mark.parametrize("how", ["checkpoint.unaligned=true", "checkpoint.aligned_timeout=1s"])
+@pytest.mark.parametrize(
+    ("other", "complaint"),
+    [
+        ("checkpoint.max_concurrent=2", "max_concurrent = 2 cannot be used with checkpoint"),
+        ("checkpoint.mode=at_least_once", "mode = at_least_once cannot be used with checkpoint"),
+    ],
+)
+def test_unaligned_checkpoints_are_taken_one_at_a_time_and_exactly_once(how, other, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        from_shell(how, other)
 
 
 # ------------------------------------------------------------------ keys that are wrong

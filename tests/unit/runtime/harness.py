@@ -101,6 +101,9 @@ def build(
     slice_max=1024,
     partition="rebalance",
     timed=False,
+    restored=(),
+    write_channels=None,
+    entries=(),
 ):
     """`SubtaskParts` around a pipeline, with fakes to look at."""
     outlets = [FakeOutlet()] if outlets is None else outlets
@@ -111,7 +114,7 @@ def build(
     built = SubtaskParts(
         id=SubtaskId(1, 0),
         attempt=ATTEMPT,
-        pipeline=Pipeline(list(operators), None),
+        pipeline=Pipeline(list(operators), None, entries=entries),
         outputs=Outputs(edges, BUFFER_TIMEOUT, wakeup.set),
         parts=list(parts),
         wakeup=wakeup,
@@ -119,6 +122,8 @@ def build(
         clock_ms=clock or WallClock(),
         log=logs.append,
         slice_max=slice_max,
+        restored=list(restored),
+        write_channels=write_channels,
     )
     return built, outlets, reports, logs
 
@@ -205,12 +210,16 @@ def source(readers, positions=None, ended=(), batch_size=1024, open_delay=0.0, *
 class Processing(Running):
     """A processing subtask, with its channels."""
 
-    def __init__(self, channels=1, exactly_once=True, timed=False, ports=None, **more):
+    def __init__(self, channels=1, exactly_once=True, timed=False, ports=None, unaligned=None, forward=(), **more):
         built, outlets, reports, logs = build(timed=timed, **more)
         self.channels = [LocalChannel() for _ in range(channels)]
         gate = InputGate([channel.inbox for channel in self.channels], built.wakeup.set)
-        known = [Channel(port, timed) for port in ports or [0] * channels]
-        super().__init__(ProcessingSubtask(built, gate, known, exactly_once=exactly_once), outlets, reports, logs)
+        known = [
+            Channel(port, timed, may_be_overtaken=number not in forward)
+            for number, port in enumerate(ports or [0] * channels)
+        ]
+        subtask = ProcessingSubtask(built, gate, known, exactly_once=exactly_once, unaligned=unaligned)
+        super().__init__(subtask, outlets, reports, logs)
 
     def send(self, *values, channel=0, at=None):
         self.channels[channel].send_batch(list(values), at)

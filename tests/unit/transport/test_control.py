@@ -81,7 +81,17 @@ def test_a_class_that_is_no_message_is_refused() -> None:
         (frame_of("Start", attempt="1"), "attempt is '1', not of type int"),
         (frame_of("Start", attempt=True), "attempt is True, not of type int"),
         (
-            frame_of("Trigger", attempt=1, checkpoint=1, kind="k", halt=0, final=False, savepoint="", drain=False),
+            frame_of(
+                "Trigger",
+                attempt=1,
+                checkpoint=1,
+                kind="k",
+                halt=0,
+                final=False,
+                savepoint="",
+                drain=False,
+                triggered=0,
+            ),
             "halt is 0",
         ),
         (msgpack.packb(["Start", [1]]), "a Start"),

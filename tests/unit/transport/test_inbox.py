@@ -199,3 +199,61 @@ async def test_ac02_no_element_is_lost_when_waits_are_cancelled() -> None:
 
     assert received == list(range(total))
     assert cancelled > 100
+
+
+# ---------------------------------------------------------------- recording what a barrier overtakes
+
+
+def recorded(channel: LocalChannel, checkpoint: int) -> list[int]:
+    seen: list[int] = []
+    channel.inbox.record(checkpoint, lambda batch: seen.extend(batch.values))
+    return seen
+
+
+def test_recording_shows_what_is_queued_and_what_comes_up_to_the_barrier() -> None:
+    channel = LocalChannel()
+    channel.send_batch([1], None)
+
+    seen = recorded(channel, 7)
+    channel.send_batch([2], None)
+    channel.send_event(Barrier(7))
+    channel.send_batch([3], None)
+
+    assert seen == [1, 2]
+    assert [channel.inbox.take() for _ in range(2)] == [Batch([1]), Batch([2])]
+
+
+def test_recording_ends_at_a_barrier_that_is_there_already_and_passes_older_ones() -> None:
+    channel = LocalChannel()
+    channel.send_batch([1], None)
+    channel.send_event(Barrier(6))
+    channel.send_batch([2], None)
+    channel.send_event(Barrier(7))
+    channel.send_batch([3], None)
+
+    seen = recorded(channel, 7)
+    channel.send_batch([4], None)
+
+    assert seen == [1, 2]
+
+
+def test_recording_can_be_stopped() -> None:
+    channel = LocalChannel()
+    seen = recorded(channel, 7)
+
+    channel.inbox.stop_recording()
+    channel.send_batch([1], None)
+
+    assert seen == []
+
+
+def test_a_barrier_is_announced_when_it_arrives_behind_what_is_queued() -> None:
+    channel = LocalChannel()
+    announced: list[Barrier] = []
+    channel.inbox.on_barrier = announced.append
+    channel.send_batch([1], None)
+
+    channel.send_event(Barrier(1))
+
+    assert announced == [Barrier(1)]
+    assert channel.inbox.take() == Batch([1])

@@ -1,0 +1,122 @@
+"""Records under way as part of checkpoints, in whole jobs: taken in again once, whatever dies and however it is rescaled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from flowpoint.sim.faults import FaultKind, FaultMix
+from flowpoint.sim.jobs import JobShape, Topology, draw_shape
+from flowpoint.sim.run import simulate
+from flowpoint.sim.scenario import JobScenario
+
+KILLS = (FaultKind.KILL_WORKER, FaultKind.KILL_WORKERS)
+CARRIED, RESTORED, DECLINED = "checkpoint with channel state", "restored channel state", "declined while restoring"
+
+
+def busy_shape(seed: int, topology: Topology, parallelism: int, **checkpoint: object) -> JobShape:
+    """A job behind a slow sink, so that its queues are full when a barrier comes."""
+    drawn = draw_shape(Random(f"{seed}:unaligned"))
+    settings = replace(
+        drawn.settings,
+        parallelism=parallelism,
+        workers=2,
+        max_parallelism=128,
+        batch_size=16,
+        checkpoint=replace(
+            drawn.settings.checkpoint,
+            **{
+                "interval": 0.05,
+                "timeout": 5.0,
+                "max_concurrent": 1,
+                "mode": "exactly_once",
+                "min_pause": 0.0,
+                "unaligned": True,
+                "aligned_timeout": 0.0,
+                **checkpoint,
+            },
+        ),
+    )
+    return JobShape(topology, 1500, 5, None, settings, sink_delay=0.002)
+
+
+class Rescaled(JobScenario):
+    """Each time the coordinator is started again it is at the next of some parallelisms."""
+
+    def __init__(self, seed: int, topology: Topology, parallelisms: tuple[int, ...]) -> None:
+        shape = busy_shape(seed, topology, parallelisms[0], retained=2)
+        mix = FaultMix((FaultKind.KILL_COORDINATOR,), 0.3, 0.7, 4, 0.0, 0.0)
+        super().__init__(seed, shape=shape, mix=mix)
+        self._parallelisms = parallelisms
+        self._starts = 0
+
+    def root(self):
+        parallelism = self._parallelisms[self._starts % len(self._parallelisms)]
+        self._starts += 1
+        self._programs.settings = replace(self._programs.settings, parallelism=parallelism)
+        return super().root()
+
+
+def outcomes_of(make, seeds=6):
+    """Run some seeds; what was reached in all of them together."""
+    marks: Counter[str] = Counter()
+    for seed in range(seeds):
+        outcome = simulate(seed, make)
+        assert outcome.ok, outcome.tell()
+        marks.update(outcome.marks)
+    return marks
+
+
+@pytest.mark.parametrize("topology", [Topology.REBALANCED, Topology.TWO_KEYED, Topology.UNION])
+def test_ac15_records_under_way_are_taken_in_once_after_kills(topology):
+    mix = FaultMix(KILLS, 0.3, 0.5, 4, 0.0, 0.0)
+    marks = outcomes_of(lambda seed: JobScenario(seed, shape=busy_shape(seed, topology, 3), mix=mix))
+    assert marks[CARRIED] > 0
+    assert marks[RESTORED] > 0
+
+
+@pytest.mark.parametrize("unaligned", [True, False], ids=["unaligned", "aligned since"])
+def test_ac16_checkpoints_during_recovery_are_declined_and_every_record_comes_once(unaligned):
+    class Switched(JobScenario):
+        """The first run is unaligned; later ones are, or are not."""
+
+        def root(self):
+            settings = self._programs.settings
+            if self._started_before:
+                checkpoint = replace(settings.checkpoint, unaligned=unaligned)
+                self._programs.settings = replace(settings, checkpoint=checkpoint)
+            self._started_before = True
+            return super().root()
+
+        _started_before = False
+
+    mix = FaultMix((*KILLS, FaultKind.KILL_COORDINATOR, FaultKind.ASK_CHECKPOINT), 0.2, 0.3, 6, 0.0, 0.0)
+    shape = lambda seed: busy_shape(seed, Topology.REBALANCED, 2, interval=0.03)  # noqa: E731
+    marks = outcomes_of(lambda seed: Switched(seed, shape=shape(seed), mix=mix))
+    assert marks[RESTORED] > 0
+    assert marks[DECLINED] > 0
+
+
+@pytest.mark.parametrize("topology", [Topology.REBALANCED, Topology.TWO_KEYED])
+@pytest.mark.parametrize("parallelisms", [(3, 5), (5, 3), (2, 1), (1, 2), (4, 7, 2)], ids=str)
+def test_ac17_rescaling_deals_records_under_way_out_anew(topology, parallelisms):
+    marks = outcomes_of(lambda seed: Rescaled(seed, topology, parallelisms), seeds=4)
+    assert marks[RESTORED] > 0 or parallelisms[0] == 1
+
+
+def test_at_least_once_loses_nothing_and_holds_nothing_back():
+    mix = FaultMix(KILLS, 0.3, 0.5, 4, 0.0, 0.0)
+    shape = lambda seed: busy_shape(seed, Topology.TWO_KEYED, 3, mode="at_least_once", unaligned=False)  # noqa: E731
+    marks = outcomes_of(lambda seed: JobScenario(seed, shape=shape(seed), mix=mix))
+    assert marks["event restored"] > 0
+
+
+def test_concurrent_checkpoints_leave_no_file_that_no_retained_one_names():
+    mix = FaultMix((*KILLS, FaultKind.STALL_LINKS, FaultKind.PAUSE_WORKER), 0.3, 0.5, 6, 0.0, 0.0)
+    concurrent = {"max_concurrent": 3, "unaligned": False, "timeout": 0.3, "tolerable_failures": 3, "interval": 0.03}
+    shape = lambda seed: busy_shape(seed, Topology.TWO_KEYED, 2, **concurrent)  # noqa: E731
+    marks = outcomes_of(lambda seed: JobScenario(seed, shape=shape(seed), mix=mix))
+    assert marks["event checkpoint_failed"] > 0
