@@ -46,7 +46,6 @@ _MODULES = {
     "Schema": "schema",
     "StoredObject": "stored",
     "ainvoke_with_retry": "retry",
-    "StoredObject": "stored",
     "idempotency_key": "effects",
     "invoke_with_retry": "retry",
     "types_of": "types",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,7 +65,7 @@ def test_each_keyed_record_is_read_by_exactly_the_owner_of_its_key_group(groups,
     cuts = [128 * index // width for index in range(width + 1)]
 
     found = {}
-    for first, after in zip(cuts, cuts[1:], strict=False):
+    for first, after in itertools.pairwise(cuts):
         for _, batch in read_channels(file, data, CODEC, (first, after - 1)):
             assert all(first <= groups[stamp] < after for stamp in batch.timestamps)
             found.update(zip(batch.values, batch.timestamps, strict=True))
