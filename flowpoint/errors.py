@@ -13,7 +13,8 @@
     │ ├ SchemaError              stored state of an agent that its code cannot take over
     │ ├ IncompatibleStateError   the snapshot does not fit the job
     │ ├ LostInputError           a source position is gone
-    │ └ ForeignOutputError       the output folder belongs to another lineage
+    │ ├ ForeignOutputError       the output folder belongs to another lineage
+    │ └ LostOutputError          prepared output is gone, as when its folder was moved
     ├ SnapshotError              a snapshot is damaged or incomplete
     ├ DamagedStoreError          the memory of agents is damaged, or written by a newer version
     ├ SealError                  an encrypted value that cannot be opened, or one that is not encrypted
@@ -105,6 +106,10 @@ class ForeignOutputError(JobError):
     """The output target belongs to another lineage."""
 
 
+class LostOutputError(JobError):
+    """Output that a checkpoint prepared is not where it was left, and was not published either."""
+
+
 class SnapshotError(FlowPointError):
     """A snapshot whose manifest or files are missing, torn or do not match their checksums."""
 
@@ -160,5 +165,12 @@ class InternalError(Exception):
     """A bug in FlowPoint. Please report it together with the message."""
 
 
-FINAL_ERRORS = (BadRecordError, ForeignOutputError, IncompatibleStateError, LostInputError, PlanError)
+FINAL_ERRORS = (
+    BadRecordError,
+    ForeignOutputError,
+    IncompatibleStateError,
+    LostInputError,
+    LostOutputError,
+    PlanError,
+)
 """A new attempt meets the same data, state and files again: these end the job instead of looping (rule 18)."""

@@ -24,7 +24,7 @@ from flowpoint.connectors.line_formats import line_format
 from flowpoint.connectors.part_names import TAKEN_IN, Part, final_name, hidden_name, parse_final, parse_hidden
 from flowpoint.connectors.part_writer import PartWriter
 from flowpoint.connectors.published import announce, lower_marks, published_up_to
-from flowpoint.errors import SnapshotError
+from flowpoint.errors import LostOutputError, SnapshotError
 from flowpoint.runtime.contracts import ConnectorContext
 
 
@@ -71,7 +71,7 @@ class FileSink:
         return PartWriter(self._folder, self._format, ctx)
 
     async def commit(self, committable: Any, ctx: ConnectorContext) -> None:
-        """Makes the part visible. Raises SnapshotError when it is gone although it was never published."""
+        """Makes the part visible. Raises LostOutputError when it is gone although it was never published."""
         folder, final = committable["folder"], committable["final"]
         hidden_path, final_path = os.path.join(folder, committable["hidden"]), os.path.join(folder, final)
         with naming_errors(f"publish {final_path}"):
@@ -147,9 +147,9 @@ class FileSink:
     async def _explain_absence(self, committable: dict[str, Any], ctx: ConnectorContext) -> None:
         folder, final, checkpoint = committable["folder"], committable["final"], committable["checkpoint"]
         if await published_up_to(folder, committable["subtask"], ctx) < checkpoint:
-            raise SnapshotError(
-                f"sink {ctx.uid!r} cannot publish {final} of checkpoint {checkpoint}: its hidden file"
-                f" {committable['hidden']} ({committable['records']} records) is gone from {folder} and was never"
-                " published; restore the file, or continue from an older checkpoint with --from"
+            raise LostOutputError(
+                f"sink {ctx.uid!r} cannot publish {final} of checkpoint {checkpoint} ({committable['records']} records):"
+                f" it is not in {folder}, nor is its hidden file {committable['hidden']}, and the folder does not say that"
+                " it was ever published; if the folder was moved or deleted, put it back, or start over with --fresh"
             )
         ctx.log(f"sink {ctx.uid!r}: {final} was published before and is gone from {folder}; a reader has taken it")

@@ -55,6 +55,12 @@ async def _claim(folder: str, ctx: ConnectorContext) -> None:
                 " made it; use an empty folder, or pass --take-output to write beside what is there"
             )
         if await create_once(disk, path, _marker(ctx), ctx.lineage):
+            if ctx.restored_checkpoint:
+                ctx.log(
+                    f"sink {ctx.uid!r}: the output goes on in {folder}, which is new to this job; what it wrote up to"
+                    f" checkpoint {ctx.restored_checkpoint} is elsewhere (was the folder moved, the path changed, or the"
+                    " job started from another directory?)"
+                )
             return
         owner = await read_json(disk, path)
     if owner is None or owner.get("lineage") != ctx.lineage:

@@ -11,7 +11,7 @@ import pytest
 
 from flowpoint.connectors import FileSink, part_writer
 from flowpoint.connectors.part_names import Part, final_name, hidden_name, parse_final, parse_hidden
-from flowpoint.errors import BadRecordError, ForeignOutputError, PlanError, SnapshotError, StorageError
+from flowpoint.errors import BadRecordError, ForeignOutputError, LostOutputError, PlanError, SnapshotError, StorageError
 from flowpoint.runtime.contracts import ConnectorContext
 from tests.unit.connectors.conftest import World
 
@@ -182,7 +182,7 @@ async def test_when_a_hidden_part_vanished_before_it_was_published_then_it_is_a_
     lost = await write_part(sink, memory.context(attempt=2), 2, "b", "c")
     await memory.disk.remove(f"{FOLDER}/{lost['hidden']}")
 
-    with pytest.raises(SnapshotError, match=r"checkpoint 2: its hidden file .* \(2 records\) is gone from /out"):
+    with pytest.raises(LostOutputError, match=r"checkpoint 2 \(2 records\): it is not in /out"):
         await sink.commit(lost, ctx)
 
 
@@ -241,7 +241,7 @@ async def test_after_going_back_a_lost_part_with_a_number_seen_before_is_a_failu
     lost = await write_part(sink, again, 2, "a")
     await memory.disk.remove(f"{FOLDER}/{lost['hidden']}")
 
-    with pytest.raises(SnapshotError):
+    with pytest.raises(LostOutputError):
         await sink.commit(lost, again)
 
 
