@@ -149,7 +149,7 @@ class StorageFull(StorageError):
 class OutcomeUnknown(StorageError):
     """A write that may or may not have happened, and reading back cannot tell.
 
-    The attempt ends, and no sink is aborted because of it: the commit may stand (design 5a, rule 5).
+    The attempt ends, and no sink is aborted because of it: the commit may stand (rule 5).
     """
 
 

@@ -22,7 +22,7 @@ class JobLog:
     def write(self, event: Event, wall_ms: int) -> None:
         """Append one event, with its traceback when it has one.
 
-        A full disk must not end a job that can wait for room (design rule 23): then the line is lost, and only it.
+        A full disk must not end a job that can wait for room (rule 23): then the line is lost, and only it.
         """
         time = datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         text = f"{time} {event.kind}: {event.text}\n"

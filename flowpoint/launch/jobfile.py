@@ -1,7 +1,7 @@
 """Loads a job file: reads it once, executes those very bytes, finds the job in it.
 
 The coordinator calls `load_source` and hands the bytes to its workers; `build_job` does the same thing in both, so that
-both mean the same job (design 5a, rule 20). The file runs as the module `flowpoint_job`, whatever it is called, so that
+both mean the same job (rule 20). The file runs as the module `flowpoint_job`, whatever it is called, so that
 the names of its classes do not change when it is moved. `if __name__ == "__main__":` is therefore false in it.
 
 Invariants: the bytes executed are the bytes of the `JobSource`, also in tracebacks, even if the file has changed since.

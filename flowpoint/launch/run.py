@@ -80,7 +80,7 @@ class _Assembled:
 
 
 def run_job_file(options: RunOptions, view: RunView) -> int:
-    """Run a job file to its end and return the exit code of design 6.2.
+    """Run a job file to its end and return its exit code (README, "The shell").
 
     Raises:
         UsageError, ConfigError, PlanError: the job cannot be started as asked; nothing was started.

@@ -1,7 +1,7 @@
 """One entry of a job's commit log, as data: what happened, in which attempt, and which checkpoint is the newest then.
 
 `snapshot.commit_log` writes and reads the log; `protocol.recovery` decides from a list of entries what to restore.
-Commit numbers, attempts and checkpoint ids are three different counters (design 5a, rule 4).
+Commit numbers, attempts and checkpoint ids are three different counters (rule 4).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Fields hold only what msgpack carries (None, bool, int, float, str, bytes, list, dict with str keys), so that
 `transport.control` can encode any of them by name and fields. `subtask` is `[task, index]`. Every message after the
-greeting carries the attempt: both ends drop what belongs to another one (design 5a, rule 8).
+greeting carries the attempt: both ends drop what belongs to another one (rule 8).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ No deadlock: what the sender lacks is in flight, queued at the receiver, or owed
 less than half of both windows is owed, so more than half is with the sender, and it is writable.
 
 Invariants:
-- Barriers, watermarks and ends need no credit (design 5a, rule 13); nothing here is about them.
+- Barriers, watermarks and ends need no credit (rule 13); nothing here is about them.
 - `available + in flight + queued + owed == window`, in batches and in bytes. Credit may go below zero: a sender that
   is writable sends its whole batch, however large, in as many frames as it is cut into.
 

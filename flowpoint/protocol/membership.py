@@ -10,7 +10,7 @@ incarnation. Hellos and heartbeats of any other process (a zombie of an older on
 
 Silence: a process that says nothing for `timeout` is expired. While the coordinator itself stood still (a suspended
 laptop, Ctrl-Z, a slow disk) it could not have heard anybody, so its own lag is taken off everybody's silence first
-(design 5a, rule 17). Death that the operating system reports is not for here to find: the caller says `lost`.
+(rule 17). Death that the operating system reports is not for here to find: the caller says `lost`.
 
 Invariants:
 - A slot is ABSENT only when its process is reaped: nobody is spawned beside a zombie (rule 8).

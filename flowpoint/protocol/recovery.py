@@ -18,7 +18,7 @@ must not be restored any more, even if it can be read again. 18 was taken after 
 A fall-back is itself an entry ("restored"), appended before the sinks take anything back: should the attempt die right
 then, the next one starts from there too, whatever can be read by then.
 
-Savepoints are not candidates: they commit no sinks, and their output is not this lineage's (design 5a, rule 3).
+Savepoints are not candidates: they commit no sinks, and their output is not this lineage's (rule 3).
 
 Not here: reading anything; dealing state out to subtasks (`assignment`).
 """

@@ -1,4 +1,4 @@
-"""Whether a failed job starts again, and after what delay (design 5a, rule 18).
+"""Whether a failed job starts again, and after what delay (rule 18).
 
     strategy        starts again ...                                           gives up ...
     exponential     at once, then after delay, delay x factor, ... delay_max   never

@@ -1,7 +1,7 @@
 """What must hold at every moment of a run, checked whenever the simulated disk changes.
 
 `StorageChecker` looks at a job's checkpoint storage, `OutputChecker` at the folder of a file sink. Both see only files,
-as a person with `cat` would, so they hold for any code that keeps the formats of the design (section 6.4). What is
+as a person with `cat` would, so they hold for any code that keeps the formats of the snapshot room. What is
 broken ends the run before anybody takes another step.
 
 After a power failure what they know is read anew: a commit whose folder was not yet synced may rightly be gone.

@@ -5,7 +5,7 @@
 
 A block is one batch as it travels (`transport.batches`), in columns. `port` is the input of the operator that it goes
 to. `key groups` are packed 16-bit integers, one per record, or None where records go to any subtask (rebalance): with
-them the records are dealt out anew at another parallelism, and no user code runs for it (design 5a, rule 16).
+them the records are dealt out anew at another parallelism, and no user code runs for it (rule 16).
 
 Invariant: the blocks of a file are in the order in which each channel delivered them.
 

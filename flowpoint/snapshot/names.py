@@ -14,7 +14,7 @@ a slug already gets the hash of the whole uid, so that two uids never share a na
 folds case.
 
 Invariants:
-- Every file and folder name of state carries the attempt that wrote it (design 5a, rule 4).
+- Every file and folder name of state carries the attempt that wrote it (rule 4).
 - The last part of an object's name has a dot; the names of folders have none. Listing relies on it.
 - A parser returns None for a name that no function here makes: such a file is somebody else's and is left alone.
 

@@ -2,7 +2,7 @@
 
 `plan` decides from the commit log and the manifests alone; `Cleaner` carries it out. Old checkpoints go in the order
 commit entry, manifest, files, each step durable before the next, so that a crash in between leaves garbage but never
-a commit that names what is gone (design 5a, rule 6). Garbage is found by `sweep`, by the attempt in its name (rule 9).
+a commit that names what is gone (rule 6). Garbage is found by `sweep`, by the attempt in its name (rule 9).
 
 Invariants:
 - A file that a kept checkpoint's manifest names is never deleted; while one such manifest cannot be read, no file is.

@@ -1,7 +1,7 @@
 """Where snapshots are kept: objects by name, created only if absent. A folder here; an object store has the same four.
 
 Names are relative, parts divided by "/": `chk-17-a7/manifest.json`. A name that ends with "/" stands for everything
-below it. `FolderStorage` publishes an object as design 5a, rule 6 says: temporary file, fsync, `link(2)` to the final
+below it. `FolderStorage` publishes an object as rule 6 says: temporary file, fsync, `link(2)` to the final
 name, fsync of the folder. `link` fails when the name is taken, which makes it the compare-and-swap.
 
 Invariants:

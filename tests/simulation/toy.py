@@ -1,7 +1,7 @@
 """A toy stream processor that proves the simulated world: a coordinator, two sources, two summing tasks.
 
 Sources send the numbers 0..N-1 to the summing tasks; barriers, alignment, a manifest, a commit log, and files that
-become visible when a checkpoint is committed. It uses the host, the formats of the design, and nothing else of
+become visible when a checkpoint is committed. It uses the host, the formats of the snapshot room, and nothing else of
 FlowPoint. `bug` plants a mistake, so that a campaign can be seen to find it.
 """
 
