@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from flowpoint.errors import LinkLost
+from flowpoint.errors import LinkLost, WorkerLost
 from flowpoint.host.base import Host, Link, Listener, Process
 from flowpoint.model import messages
 from flowpoint.transport.control import decode_message, encode_message
@@ -114,7 +114,7 @@ class Workers:
         arguments = self._arguments(index, slot.incarnation, self._listener.address)
         try:
             slot.process = await self._host.start_process("worker", arguments, self._log_path)
-        except OSError as error:
+        except (WorkerLost, OSError) as error:
             slot.is_lost = True
             self._post(NotStarted(index, f"cannot start worker {index}: {error}"))
             return

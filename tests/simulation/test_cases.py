@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+from flowpoint.errors import WorkerLost
 from flowpoint.model import messages
+from flowpoint.sim.host import SimHost
 from flowpoint.sim.jobs import OUTPUT, STORAGE
 from flowpoint.sim.world import EPOCH_MS
 from tests.simulation.stage import LOG, Stage, settings, witness
@@ -425,3 +427,28 @@ def test_ac27_a_commit_whose_answer_is_lost_twice_in_a_row_is_neither_lost_nor_d
     assert stage.story("fails", "the answer to a commit is lost")
     assert witness.failures["commit answer"] == 0
     assert stage.output() == once_each(*range(1, 3001))
+
+
+# ---------------------------------------------------------------------- the coordinator's own trouble
+
+
+def test_a_process_that_the_system_refuses_is_started_again(monkeypatch):
+    stage = Stage(numbers(51, rate=100) + ROWS, settings(2))
+    refused: list[str] = []
+    start = SimHost.start_process
+
+    async def refuse_once(host, role, args, log_path):
+        if not refused:
+            refused.append(role)
+            raise WorkerLost("cannot start a process: Resource temporarily unavailable; see the limits of this user")
+        return await start(host, role, args, log_path)
+
+    monkeypatch.setattr(SimHost, "start_process", refuse_once)
+
+    async def script():
+        await stage.finish(stage.start())
+
+    stage.play(script())
+
+    assert stage.story("restarting", "Resource temporarily unavailable")
+    assert stage.output() == once_each(*range(1, 51))
