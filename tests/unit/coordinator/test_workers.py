@@ -81,7 +81,7 @@ class Room:
         """The worker's process says hello, before or after the coordinator has its handle."""
         link = FakeLink()
         self.host.on_link(link)
-        hello = messages.Hello(0, 41, "ab12cd34ab12cd34", "data")
+        hello = messages.Hello(0, 41, 1.5, "ab12cd34ab12cd34", "data")
         link.on_frame(encode_message(hello))
         return link
 
@@ -96,4 +96,53 @@ async def test_a_process_that_cannot_be_started_is_told_and_ends_nothing(refusal
         await room.workers.start(0, group)
 
     assert room.told == [NotStarted(0, f"cannot start worker 0: {refusal}")]
+    assert room.workers.pids() == {}
+
+
+async def test_a_link_that_breaks_before_the_process_is_at_hand_is_told_after_its_start_with_its_pid():
+    room = Room()
+    room.host.may_start.clear()
+    await room.workers.listen()
+
+    async with asyncio.TaskGroup() as group:
+        starting = group.create_task(room.workers.start(0, group))
+        await asyncio.sleep(0)
+        room.greet().on_lost("connection reset")
+        assert room.told == []
+        room.host.may_start.set()
+        await starting
+        assert room.host.outcome.is_killed
+        room.host.outcome.is_gone.set()
+
+    reason = "worker 0 (pid 41): control link lost: connection reset"
+    assert room.told == [Started(0, 41), Lost(0, 41, reason)]
+
+
+async def test_a_hello_that_comes_before_the_process_is_at_hand_is_told_after_its_start():
+    room = Room()
+    room.host.may_start.clear()
+    await room.workers.listen()
+
+    async with asyncio.TaskGroup() as group:
+        starting = group.create_task(room.workers.start(0, group))
+        await asyncio.sleep(0)
+        room.greet()
+        room.host.may_start.set()
+        await starting
+        assert room.told == [Started(0, 41), Joined(0, 41, "ab12cd34ab12cd34")]
+        room.host.outcome.is_gone.set()
+
+
+async def test_a_lost_process_is_among_the_pids_until_it_is_reaped():
+    room = Room()
+    await room.workers.listen()
+
+    async with asyncio.TaskGroup() as group:
+        await room.workers.start(0, group)
+        room.greet().on_lost("connection reset")
+        assert room.workers.pids() == {0: (41, 1.5)}
+        killing = group.create_task(room.workers.kill(0))
+        room.host.outcome.is_gone.set()
+        await killing
+
     assert room.workers.pids() == {}
