@@ -152,6 +152,10 @@ class Stage:
         """Ctrl-C."""
         self._programs.ask(FaultKind.ASK_STOP)
 
+    def ask_to_cancel(self) -> None:
+        """Ctrl-C once more."""
+        self._programs.ask(FaultKind.ASK_CANCEL)
+
     # ------------------------------------------------------------------ looking
 
     def completed(self, count: int) -> bool:

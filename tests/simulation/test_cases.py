@@ -452,3 +452,23 @@ def test_a_process_that_the_system_refuses_is_started_again(monkeypatch):
 
     assert stage.story("restarting", "Resource temporarily unavailable")
     assert stage.output() == once_each(*range(1, 51))
+
+
+def test_a_stop_that_is_cancelled_after_its_checkpoint_is_not_reported_as_done():
+    stage = Stage(numbers(1001, rate=100) + ROWS, settings())
+
+    def cancel(link, message):
+        if stage.story("person", "asks for a stop"):
+            stage.ask_to_cancel()
+
+    stage.on_message(messages.Committed, cancel)
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: stage.completed(1))
+        stage.ask_to_stop()
+        await stage.finish(run, code=130)
+
+    stage.play(script())
+
+    assert stage.story("answers ask_stop", "cancelled")
