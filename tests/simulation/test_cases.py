@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from flowpoint.errors import WorkerLost
+from flowpoint.errors import Fenced, OutcomeUnknown, WorkerLost
 from flowpoint.model import messages
 from flowpoint.sim.host import SimHost
 from flowpoint.sim.jobs import OUTPUT, STORAGE
 from flowpoint.sim.world import EPOCH_MS
+from flowpoint.snapshot.commit_log import CommitLog
 from tests.simulation.stage import LOG, Stage, settings, witness
 
 LOG_NUMBERS = 'job.source(LogSource(), uid="log").map(see, uid="see")'
@@ -472,3 +473,53 @@ def test_a_stop_that_is_cancelled_after_its_checkpoint_is_not_reported_as_done()
     stage.play(script())
 
     assert stage.story("answers ask_stop", "cancelled")
+
+
+def refuse_append(monkeypatch, error, when):
+    """The commit log answers so, once, to a checkpoint's entry that is not appended."""
+    append = CommitLog.append
+    refused: list[str] = []
+
+    async def refuse_once(log, kind, *args, **more):
+        if not refused and kind == "checkpoint" and when():
+            refused.append(kind)
+            raise error
+        return await append(log, kind, *args, **more)
+
+    monkeypatch.setattr(CommitLog, "append", refuse_once)
+
+
+def test_a_stop_whose_commit_entry_is_uncertain_is_carried_out_after_the_failover(monkeypatch):
+    stage = Stage(numbers(1001, rate=100) + ROWS, settings())
+    stops: list[messages.Trigger] = []
+    stage.on_message(messages.Trigger, lambda link, message: stops.append(message) if message.halt else None)
+    resumed: list[messages.Resume] = []
+    stage.on_message(messages.Resume, lambda link, message: resumed.append(message))
+    refuse_append(monkeypatch, OutcomeUnknown("cannot tell whether it has been appended"), lambda: stops)
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: stage.completed(1))
+        stage.ask_to_stop()
+        await stage.finish(run, code=130)
+
+    stage.play(script())
+
+    assert [message.attempt for message in stops] == [1, 2]
+    assert not resumed
+    assert stage.story("answers ask_stop", "is completed")
+
+
+def test_a_final_checkpoint_that_is_fenced_is_not_triggered_again(monkeypatch):
+    stage = Stage(numbers(11) + ROWS, settings(interval=5.0))
+    finals: list[messages.Trigger] = []
+    stage.on_message(messages.Trigger, lambda link, message: finals.append(message) if message.final else None)
+    refuse_append(monkeypatch, Fenced("attempt 2 has begun"), lambda: finals)
+
+    async def script():
+        await stage.finish(stage.start(), code=1)
+
+    stage.play(script())
+
+    assert len(finals) == 1
+    assert stage.story("the job is failed", "attempt 2 has begun")
