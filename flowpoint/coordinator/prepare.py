@@ -26,6 +26,7 @@ from flowpoint.errors import (
     JobError,
     NotFoundError,
     SnapshotError,
+    StorageError,
     UserCodeError,
 )
 from flowpoint.host.base import Host
@@ -95,6 +96,7 @@ class Preparation:
         self._warn = warn
         self._lineage: str | None = None
         self._origin: Origin | None = None
+        self._founds = False  # the lineage is this coordinator's own, and no attempt of it has been prepared yet
         self._splits: dict[str, list[tuple[str, dict[str, Any]]]] = {}
         self._is_first = True
         self.damaged: dict[str, str] = {}
@@ -115,14 +117,20 @@ class Preparation:
         assert self._lineage is not None
         rescaled = self.job.rescaled or rescaled_to(entries)
         begun = await self._log.begin_attempt(self._lineage, extra=facts(self._origin, rescaled))
-        is_new = not any(entry.lineage == self._lineage for entry in entries)
         try:
             return await self._prepare(begun)
         except FINAL_ERRORS:
-            if is_new and len(entries) > 0:
-                # A start that is refused must not change what the next `run` continues.
-                await self._log.append(CommitKind.ABANDONED, begun.attempt)
+            if self._founds and any(entry.lineage != self._lineage for entry in entries):
+                await self._abandon(begun)
             raise
+
+    async def _abandon(self, begun: CommitEntry) -> None:
+        """A start that is refused must not change what the next `run` continues."""
+        try:
+            await self._log.append(CommitKind.ABANDONED, begun.attempt)
+        except StorageError as error:
+            # What the start was refused for is what the person must hear.
+            self._warn(f"the next run may begin from nothing, as this one was to: {error}")
 
     async def _prepare(self, begun: CommitEntry) -> PreparedAttempt:
         """What is left to do once the attempt has begun in the log."""
@@ -164,7 +172,7 @@ class Preparation:
         )
         for uid, sink in self.sinks():
             await sink.begin(self._context_of(uid, prepared))
-        self._is_first = False
+        self._is_first = self._founds = False
         return prepared
 
     async def _settle_lineage(self, entries: list[CommitEntry]) -> JobIsDone | None:
@@ -174,7 +182,7 @@ class Preparation:
             await self._found_branch(entries)
             return None
         if self._lineage is None and (wishes.fresh or not entries):
-            self._lineage = self._host.new_id()
+            self._lineage, self._founds = self._host.new_id(), True
             return None
         if self._lineage is not None and (not entries or entries[-1].lineage != self._lineage):
             return None
@@ -198,6 +206,7 @@ class Preparation:
         newest = entries[-1].lineage if entries else ""
         is_again = origin_of(entries, newest) == origin and not has_checkpoint(entries, newest, beyond=manifest.id)
         self._lineage = newest if is_again else self._host.new_id()
+        self._founds = not is_again
         self._origin = origin
 
     async def _take_over(self, origin: Origin, begun: CommitEntry) -> None:
