@@ -20,6 +20,7 @@ from typing import Any
 from flowpoint.coordinator.job import JobToRun
 from flowpoint.coordinator.origin import Origin, facts, has_checkpoint, origin_of, rescaled_to
 from flowpoint.coordinator.takeover import Takeover
+from flowpoint.coordinator.user_sinks import naming_sink
 from flowpoint.errors import (
     FINAL_ERRORS,
     IncompatibleStateError,
@@ -171,7 +172,8 @@ class Preparation:
             first_is_full=self._is_unclaimed(restored),
         )
         for uid, sink in self.sinks():
-            await sink.begin(self._context_of(uid, prepared))
+            with naming_sink(uid, "begin()"):
+                await sink.begin(self._context_of(uid, prepared))
         self._is_first = self._founds = False
         return prepared
 
@@ -225,8 +227,9 @@ class Preparation:
         }
         takeover = Takeover(self._host, found, self._storage, contexts, self._warn)
         await takeover.complete_parent()
-        for sink, ctx in contexts.values():
-            await sink.begin(ctx)
+        for uid, (sink, ctx) in contexts.items():
+            with naming_sink(uid, "begin()"):
+                await sink.begin(ctx)
         own = await takeover.make_own(begun.lineage, begun.attempt)
         directory = names.checkpoint_directory(own.id, own.attempt)
         extra = {"from": origin.path, "claim": origin.claim}
@@ -252,7 +255,8 @@ class Preparation:
         for problem in report.problems:
             self._warn(f"cannot clean up after older attempts: {problem}")
         for uid, sink in self.sinks():
-            await sink.clean(self._context_of(uid, prepared))
+            with naming_sink(uid, "clean()"):
+                await sink.clean(self._context_of(uid, prepared))
 
     def sinks(self) -> list[tuple[str, Sink]]:
         """The sinks of the job, by uid."""
@@ -291,9 +295,16 @@ class Preparation:
         return choose(
             entries,
             health,
-            can_take_back=all(sink.can_take_back for _, sink in self.sinks()),
+            can_take_back=self._can_take_back(),
             accept_duplicates=self.job.wishes.accept_duplicates,
         )
+
+    def _can_take_back(self) -> bool:
+        for uid, sink in self.sinks():
+            with naming_sink(uid, "can_take_back"):
+                if not sink.can_take_back:
+                    return False
+        return True
 
     async def _choose(self, entries: list[CommitEntry]) -> tuple[Manifest | None, str, tuple[str, ...]]:
         health: dict[str, str | None] = dict(self.damaged)

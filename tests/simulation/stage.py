@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from flowpoint.coordinator.job import Wishes
 from flowpoint.model import messages
 from flowpoint.model.settings import CheckpointSettings, HeartbeatSettings, RestartSettings, Settings, StateSettings
 from flowpoint.sim.checkers import OutputChecker, StorageChecker
@@ -92,6 +93,10 @@ class Stage:
     def start(self) -> SimProcess:
         """`flowpoint run job.py`."""
         return self.world.start(ROOT, ())
+
+    def wish(self, wishes: Wishes) -> None:
+        """The flags of the next `run`."""
+        self._programs.wishes = wishes
 
     async def finish(self, run: SimProcess, code: int = 0) -> None:
         """Wait until the command has ended."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from flowpoint.errors import Fenced, OutcomeUnknown, WorkerLost
+from flowpoint.connectors import FileSink
+from flowpoint.coordinator.job import Wishes
+from flowpoint.errors import Fenced, OutcomeUnknown, StorageError, WorkerLost
 from flowpoint.model import messages
 from flowpoint.sim.host import SimHost
 from flowpoint.sim.jobs import OUTPUT, STORAGE
@@ -523,3 +525,49 @@ def test_a_final_checkpoint_that_is_fenced_is_not_triggered_again(monkeypatch):
 
     assert len(finals) == 1
     assert stage.story("the job is failed", "attempt 2 has begun")
+
+
+def test_a_fresh_start_that_is_refused_at_its_second_try_does_not_change_what_the_next_run_continues(monkeypatch):
+    stage = Stage(numbers(101, rate=100) + ROWS, settings())
+    tries: list[int] = []
+    begin = FileSink.begin
+
+    async def fail_once(sink, ctx):
+        tries.append(ctx.attempt)
+        if len(tries) == 2:
+            raise StorageError("the disk stumbles")
+        await begin(sink, ctx)
+
+    monkeypatch.setattr(FileSink, "begin", fail_once)
+
+    async def script():
+        stage.start()
+        await stage.until(lambda: stage.output().total() >= 10)
+        stage.kill_all()
+        await stage.all_dead()
+        stage.wish(Wishes(fresh=True))
+        await stage.finish(stage.start(), code=1)
+        stage.wish(Wishes())
+        await stage.finish(stage.start())
+
+    stage.play(script())
+
+    assert tries == [1, 2, 3, 4]
+    assert stage.story("deploys attempt 4, from checkpoint")
+    assert stage.output() == once_each(*range(1, 101))
+
+
+def test_whatever_a_users_sink_raises_in_the_coordinator_is_the_users_error_and_names_the_sink(monkeypatch):
+    stage = Stage(numbers(11) + ROWS, settings())
+
+    async def fail(sink, ctx):
+        raise ValueError("no such table")
+
+    monkeypatch.setattr(FileSink, "begin", fail)
+
+    async def script():
+        await stage.finish(stage.start(), code=1)
+
+    stage.play(script())
+
+    assert stage.story("the job is failed", "sink 'out': begin() failed: ValueError: no such table", "3 times")
