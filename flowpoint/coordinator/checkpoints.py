@@ -395,7 +395,7 @@ class Checkpoints:
         return entry  # noqa: RET504  the line above belongs between
 
     def on_published(self, published: Published, now: float) -> None:
-        """Tell everybody how the publishing ended.
+        """Tell everybody how the publishing ended. When it raises, nothing goes on here: the attempt is over.
 
         Raises:
             Fenced: another coordinator has taken the job over.
@@ -422,7 +422,10 @@ class Checkpoints:
     def _settle(self, running: _Running, published: Published, now: float) -> None:
         if published.error is not None:
             if isinstance(published.error, Fenced | OutcomeUnknown):
-                self._drop(running, CheckpointFailure.FINALIZE_FAILED, str(published.error), now)
+                # Not a checkpoint that failed, after which the job could go on: nothing may be triggered, resumed or
+                # published any more.
+                self._drop(running, CheckpointFailure.ABORTED_BY_FAILOVER, str(published.error), now)
+                self.end(CheckpointFailure.ABORTED_BY_FAILOVER, now)
                 raise published.error
             self._fail(running, CheckpointFailure.FINALIZE_FAILED, str(published.error), now)
             return

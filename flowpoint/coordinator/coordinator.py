@@ -757,6 +757,7 @@ class Coordinator:
         attempt = self.attempt
         if self._running is not None:
             self._running.is_released = True
+        self._last_stop = None
         for worker in self._members.release_all():
             self._workers.send(worker, messages.Release(attempt))
         self._release_deadline = self._now() + self._job.settings.heartbeat.timeout
@@ -856,13 +857,21 @@ class Coordinator:
     def _settle_stop(self, error: FlowPointError) -> None:
         """Answer everybody who asked for a stop."""
         waiters, self._stop_waiters = self._stop_waiters, []
+        record = self._end_record()
         for waiter in waiters:
             if waiter.done():
                 continue
-            if self._outcome is not None and self._last_stop is not None:
-                waiter.set_result(self._last_stop)
-            elif self._outcome is not None and self._outcome.exit_code != 1 and self.checkpoints.last_completed:
-                waiter.set_result(self.checkpoints.last_completed)
+            if record is not None:
+                waiter.set_result(record)
             else:
                 waiter.set_exception(error)
                 waiter.exception()
+
+    def _end_record(self) -> CheckpointRecord | None:
+        """The checkpoint that the job ended with, as a stop wants it; None when it goes on, failed or was cancelled."""
+        match self._outcome:
+            case Outcome(JobState.STOPPED):
+                return self._last_stop
+            case Outcome(JobState.FINISHED):
+                return self.checkpoints.last_completed
+        return None

@@ -20,12 +20,14 @@ from typing import Any
 from flowpoint.coordinator.job import JobToRun
 from flowpoint.coordinator.origin import Origin, facts, has_checkpoint, origin_of, rescaled_to
 from flowpoint.coordinator.takeover import Takeover
+from flowpoint.coordinator.user_sinks import naming_sink
 from flowpoint.errors import (
     FINAL_ERRORS,
     IncompatibleStateError,
     JobError,
     NotFoundError,
     SnapshotError,
+    StorageError,
     UserCodeError,
 )
 from flowpoint.host.base import Host
@@ -95,6 +97,7 @@ class Preparation:
         self._warn = warn
         self._lineage: str | None = None
         self._origin: Origin | None = None
+        self._founds = False  # the lineage is this coordinator's own, and no attempt of it has been prepared yet
         self._splits: dict[str, list[tuple[str, dict[str, Any]]]] = {}
         self._is_first = True
         self.damaged: dict[str, str] = {}
@@ -115,14 +118,20 @@ class Preparation:
         assert self._lineage is not None
         rescaled = self.job.rescaled or rescaled_to(entries)
         begun = await self._log.begin_attempt(self._lineage, extra=facts(self._origin, rescaled))
-        is_new = not any(entry.lineage == self._lineage for entry in entries)
         try:
             return await self._prepare(begun)
         except FINAL_ERRORS:
-            if is_new and len(entries) > 0:
-                # A start that is refused must not change what the next `run` continues.
-                await self._log.append(CommitKind.ABANDONED, begun.attempt)
+            if self._founds and any(entry.lineage != self._lineage for entry in entries):
+                await self._abandon(begun)
             raise
+
+    async def _abandon(self, begun: CommitEntry) -> None:
+        """A start that is refused must not change what the next `run` continues."""
+        try:
+            await self._log.append(CommitKind.ABANDONED, begun.attempt)
+        except StorageError as error:
+            # What the start was refused for is what the person must hear.
+            self._warn(f"the next run may begin from nothing, as this one was to: {error}")
 
     async def _prepare(self, begun: CommitEntry) -> PreparedAttempt:
         """What is left to do once the attempt has begun in the log."""
@@ -163,8 +172,9 @@ class Preparation:
             first_is_full=self._is_unclaimed(restored),
         )
         for uid, sink in self.sinks():
-            await sink.begin(self._context_of(uid, prepared))
-        self._is_first = False
+            with naming_sink(uid, "begin()"):
+                await sink.begin(self._context_of(uid, prepared))
+        self._is_first = self._founds = False
         return prepared
 
     async def _settle_lineage(self, entries: list[CommitEntry]) -> JobIsDone | None:
@@ -174,7 +184,7 @@ class Preparation:
             await self._found_branch(entries)
             return None
         if self._lineage is None and (wishes.fresh or not entries):
-            self._lineage = self._host.new_id()
+            self._lineage, self._founds = self._host.new_id(), True
             return None
         if self._lineage is not None and (not entries or entries[-1].lineage != self._lineage):
             return None
@@ -198,6 +208,7 @@ class Preparation:
         newest = entries[-1].lineage if entries else ""
         is_again = origin_of(entries, newest) == origin and not has_checkpoint(entries, newest, beyond=manifest.id)
         self._lineage = newest if is_again else self._host.new_id()
+        self._founds = not is_again
         self._origin = origin
 
     async def _take_over(self, origin: Origin, begun: CommitEntry) -> None:
@@ -216,8 +227,9 @@ class Preparation:
         }
         takeover = Takeover(self._host, found, self._storage, contexts, self._warn)
         await takeover.complete_parent()
-        for sink, ctx in contexts.values():
-            await sink.begin(ctx)
+        for uid, (sink, ctx) in contexts.items():
+            with naming_sink(uid, "begin()"):
+                await sink.begin(ctx)
         own = await takeover.make_own(begun.lineage, begun.attempt)
         directory = names.checkpoint_directory(own.id, own.attempt)
         extra = {"from": origin.path, "claim": origin.claim}
@@ -243,7 +255,8 @@ class Preparation:
         for problem in report.problems:
             self._warn(f"cannot clean up after older attempts: {problem}")
         for uid, sink in self.sinks():
-            await sink.clean(self._context_of(uid, prepared))
+            with naming_sink(uid, "clean()"):
+                await sink.clean(self._context_of(uid, prepared))
 
     def sinks(self) -> list[tuple[str, Sink]]:
         """The sinks of the job, by uid."""
@@ -282,9 +295,16 @@ class Preparation:
         return choose(
             entries,
             health,
-            can_take_back=all(sink.can_take_back for _, sink in self.sinks()),
+            can_take_back=self._can_take_back(),
             accept_duplicates=self.job.wishes.accept_duplicates,
         )
+
+    def _can_take_back(self) -> bool:
+        for uid, sink in self.sinks():
+            with naming_sink(uid, "can_take_back"):
+                if not sink.can_take_back:
+                    return False
+        return True
 
     async def _choose(self, entries: list[CommitEntry]) -> tuple[Manifest | None, str, tuple[str, ...]]:
         health: dict[str, str | None] = dict(self.damaged)

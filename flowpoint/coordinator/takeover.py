@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from flowpoint.coordinator.user_sinks import naming_sink
 from flowpoint.errors import FlowPointError, SnapshotError
 from flowpoint.host.base import Host
 from flowpoint.model.manifest import Manifest, OperatorState, StateFile, SubtaskState
@@ -58,8 +59,9 @@ class Takeover:
             counted = [c for subtask in operator.subtasks for c in subtask.committables if not _travels(c)]
             for committable in counted:
                 try:
-                    await sink.commit(committable["data"], parents)
-                except (FlowPointError, OSError) as error:
+                    with naming_sink(uid, "commit()"):
+                        await sink.commit(committable["data"], parents)
+                except FlowPointError as error:
                     self._warn(f"output of {self._source.path} is left as it is: {error}")
 
     async def make_own(self, lineage: str, attempt: int) -> Manifest:
@@ -120,7 +122,8 @@ class Takeover:
             if problem:
                 raise SnapshotError(f"the savepoint {self._source.path} is damaged: {path} is {problem}")
         paths = [self._source.local_path(path) for path in committable["files"]]
-        data = await sink.take_in(committable["data"], paths, ctx)
+        with naming_sink(uid, "take_in()"):
+            data = await sink.take_in(committable["data"], paths, ctx)
         return {"checkpoint": committable["checkpoint"], "data": data}
 
 

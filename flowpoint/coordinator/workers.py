@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from flowpoint.errors import LinkLost
+from flowpoint.errors import LinkLost, WorkerLost
 from flowpoint.host.base import Host, Link, Listener, Process
 from flowpoint.model import messages
 from flowpoint.transport.control import decode_message, encode_message
@@ -76,14 +76,22 @@ Arguments = Callable[[int, str, str], Sequence[str]]
 
 @dataclass(slots=True)
 class _Slot:
-    """One worker index: the incarnation that counts now."""
+    """One worker index: the incarnation that counts now.
+
+    `lost` says why it does not count any more, "" while it does. Its process may be there until `is_reaped`.
+    """
 
     incarnation: str
     process: Process | None = None
     link: Link | None = None
     hello: messages.Hello | None = None
-    is_lost: bool = False
+    lost: str = ""
+    is_reaped: bool = False
     watcher: asyncio.Task[None] | None = field(default=None, repr=False)
+
+    @property
+    def is_lost(self) -> bool:
+        return bool(self.lost)
 
 
 class Workers:
@@ -114,17 +122,22 @@ class Workers:
         arguments = self._arguments(index, slot.incarnation, self._listener.address)
         try:
             slot.process = await self._host.start_process("worker", arguments, self._log_path)
-        except OSError as error:
-            slot.is_lost = True
-            self._post(NotStarted(index, f"cannot start worker {index}: {error}"))
+        except (WorkerLost, OSError) as error:
+            slot.lost = f"cannot start worker {index}: {error}"
+            self._post(NotStarted(index, slot.lost))
             return
         self._post(Started(index, slot.process.pid))
-        if slot.hello is not None:
+        if slot.is_lost:
+            # Its link broke, or all was over, before there was a handle on its process.
+            slot.process.kill()
+            self._post(Lost(index, slot.process.pid, slot.lost))
+        elif slot.hello is not None:
             self._post(Joined(index, slot.hello.pid, slot.incarnation))
         slot.watcher = group.create_task(self._watch(index, slot, slot.process), name=f"watch worker {index}")
 
     async def _watch(self, index: int, slot: _Slot, process: Process) -> None:
         code = await process.wait()
+        slot.is_reaped = True
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         self._lose(index, slot, f"worker {index} (pid {process.pid}) {how}")
 
@@ -135,10 +148,12 @@ class Workers:
     def _lose(self, index: int, slot: _Slot, reason: str) -> None:
         if slot.is_lost:
             return
-        slot.is_lost = True
+        slot.lost = reason
         if slot.link is not None:
             slot.link.close()
-        self._post(Lost(index, slot.process.pid if slot.process is not None else 0, reason))
+        if slot.process is not None:
+            # Else `start`, which waits for the process, tells it: by its pid, and after its `Started`.
+            self._post(Lost(index, slot.process.pid, reason))
 
     # ------------------------------------------------------------------ links
 
@@ -199,10 +214,6 @@ class Workers:
 
     # ------------------------------------------------------------------ facts
 
-    def alive(self) -> list[int]:
-        """The workers that have joined and are not lost."""
-        return [index for index, slot in sorted(self._slots.items()) if slot.link is not None and not slot.is_lost]
-
     def address(self, index: int) -> str:
         """Where other workers reach this one."""
         hello = self._slots[index].hello
@@ -211,11 +222,11 @@ class Workers:
         return hello.data_address
 
     def pids(self) -> dict[int, tuple[int, float]]:
-        """(pid, start time) by index, of every process that was started and has not been reaped."""
+        """(pid, start time) by index, of every process that was started and has not been reaped (rule 8)."""
         return {
             index: (slot.process.pid, slot.process.start_time)
             for index, slot in sorted(self._slots.items())
-            if slot.process is not None and not slot.is_lost
+            if slot.process is not None and not slot.is_reaped
         }
 
     # ------------------------------------------------------------------ the end
@@ -227,6 +238,7 @@ class Workers:
             return
         slot.process.kill()
         await slot.process.wait()
+        slot.is_reaped = True
         self._lose(index, slot, f"worker {index} was killed by its coordinator")
 
     async def retire(self, index: int, reason: str, seconds: float) -> None:
@@ -241,6 +253,7 @@ class Workers:
         except TimeoutError:
             slot.process.kill()
             await slot.process.wait()
+        slot.is_reaped = True
         self._lose(index, slot, f"worker {index} was ended: {reason}")
 
     async def shut_down(self, reason: str, seconds: float) -> None:
@@ -257,7 +270,7 @@ class Workers:
             for process in processes:
                 await process.wait()
         for slot in self._slots.values():
-            slot.is_lost = True
+            slot.lost = slot.lost or reason
         for link in self._links:
             link.close()
         if self._listener is not None:

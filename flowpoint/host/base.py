@@ -152,7 +152,12 @@ class Host(Protocol):
         """Run a blocking function beside the loop (a thread; in simulation inline after a delay)."""
 
     async def start_process(self, role: str, args: Sequence[str], log_path: str | None) -> Process:
-        """Start a child that dies with this process. `role` is "worker"; its output goes to `log_path`."""
+        """Start a child that dies with this process. `role` is "worker"; its output goes to `log_path`.
+
+        Raises:
+            WorkerLost: the system refuses another process.
+            OSError: the file at `log_path` cannot be opened.
+        """
 
     async def kill_stale(self, pid: int, start_time: float) -> bool:
         """SIGKILL a process of an earlier run and wait until it is gone; False when that very process is not there."""

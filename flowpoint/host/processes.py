@@ -90,6 +90,7 @@ async def start_process(module: str, args: Sequence[str], log_path: str | None) 
 
     Raises:
         WorkerLost: the system refuses another process.
+        OSError: the file at `log_path` cannot be opened.
     """
     log = None if log_path is None else os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:

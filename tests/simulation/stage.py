@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from flowpoint.coordinator.job import Wishes
 from flowpoint.model import messages
 from flowpoint.model.settings import CheckpointSettings, HeartbeatSettings, RestartSettings, Settings, StateSettings
 from flowpoint.sim.checkers import OutputChecker, StorageChecker
@@ -93,6 +94,10 @@ class Stage:
         """`flowpoint run job.py`."""
         return self.world.start(ROOT, ())
 
+    def wish(self, wishes: Wishes) -> None:
+        """The flags of the next `run`."""
+        self._programs.wishes = wishes
+
     async def finish(self, run: SimProcess, code: int = 0) -> None:
         """Wait until the command has ended."""
         async with asyncio.timeout(120):
@@ -151,6 +156,10 @@ class Stage:
     def ask_to_stop(self) -> None:
         """Ctrl-C."""
         self._programs.ask(FaultKind.ASK_STOP)
+
+    def ask_to_cancel(self) -> None:
+        """Ctrl-C once more."""
+        self._programs.ask(FaultKind.ASK_CANCEL)
 
     # ------------------------------------------------------------------ looking
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+from flowpoint.connectors import FileSink
+from flowpoint.coordinator.job import Wishes
+from flowpoint.errors import Fenced, OutcomeUnknown, StorageError, WorkerLost
 from flowpoint.model import messages
+from flowpoint.sim.host import SimHost
 from flowpoint.sim.jobs import OUTPUT, STORAGE
 from flowpoint.sim.world import EPOCH_MS
+from flowpoint.snapshot.commit_log import CommitLog
 from tests.simulation.stage import LOG, Stage, settings, witness
 
 LOG_NUMBERS = 'job.source(LogSource(), uid="log").map(see, uid="see")'
@@ -425,3 +430,144 @@ def test_ac27_a_commit_whose_answer_is_lost_twice_in_a_row_is_neither_lost_nor_d
     assert stage.story("fails", "the answer to a commit is lost")
     assert witness.failures["commit answer"] == 0
     assert stage.output() == once_each(*range(1, 3001))
+
+
+# ---------------------------------------------------------------------- the coordinator's own trouble
+
+
+def test_a_process_that_the_system_refuses_is_started_again(monkeypatch):
+    stage = Stage(numbers(51, rate=100) + ROWS, settings(2))
+    refused: list[str] = []
+    start = SimHost.start_process
+
+    async def refuse_once(host, role, args, log_path):
+        if not refused:
+            refused.append(role)
+            raise WorkerLost("cannot start a process: Resource temporarily unavailable; see the limits of this user")
+        return await start(host, role, args, log_path)
+
+    monkeypatch.setattr(SimHost, "start_process", refuse_once)
+
+    async def script():
+        await stage.finish(stage.start())
+
+    stage.play(script())
+
+    assert stage.story("restarting", "Resource temporarily unavailable")
+    assert stage.output() == once_each(*range(1, 51))
+
+
+def test_a_stop_that_is_cancelled_after_its_checkpoint_is_not_reported_as_done():
+    stage = Stage(numbers(1001, rate=100) + ROWS, settings())
+
+    def cancel(link, message):
+        if stage.story("person", "asks for a stop"):
+            stage.ask_to_cancel()
+
+    stage.on_message(messages.Committed, cancel)
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: stage.completed(1))
+        stage.ask_to_stop()
+        await stage.finish(run, code=130)
+
+    stage.play(script())
+
+    assert stage.story("answers ask_stop", "cancelled")
+
+
+def refuse_append(monkeypatch, error, when):
+    """The commit log answers so, once, to a checkpoint's entry that is not appended."""
+    append = CommitLog.append
+    refused: list[str] = []
+
+    async def refuse_once(log, kind, *args, **more):
+        if not refused and kind == "checkpoint" and when():
+            refused.append(kind)
+            raise error
+        return await append(log, kind, *args, **more)
+
+    monkeypatch.setattr(CommitLog, "append", refuse_once)
+
+
+def test_a_stop_whose_commit_entry_is_uncertain_is_carried_out_after_the_failover(monkeypatch):
+    stage = Stage(numbers(1001, rate=100) + ROWS, settings())
+    stops: list[messages.Trigger] = []
+    stage.on_message(messages.Trigger, lambda link, message: stops.append(message) if message.halt else None)
+    resumed: list[messages.Resume] = []
+    stage.on_message(messages.Resume, lambda link, message: resumed.append(message))
+    refuse_append(monkeypatch, OutcomeUnknown("cannot tell whether it has been appended"), lambda: stops)
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: stage.completed(1))
+        stage.ask_to_stop()
+        await stage.finish(run, code=130)
+
+    stage.play(script())
+
+    assert [message.attempt for message in stops] == [1, 2]
+    assert not resumed
+    assert stage.story("answers ask_stop", "is completed")
+
+
+def test_a_final_checkpoint_that_is_fenced_is_not_triggered_again(monkeypatch):
+    stage = Stage(numbers(11) + ROWS, settings(interval=5.0))
+    finals: list[messages.Trigger] = []
+    stage.on_message(messages.Trigger, lambda link, message: finals.append(message) if message.final else None)
+    refuse_append(monkeypatch, Fenced("attempt 2 has begun"), lambda: finals)
+
+    async def script():
+        await stage.finish(stage.start(), code=1)
+
+    stage.play(script())
+
+    assert len(finals) == 1
+    assert stage.story("the job is failed", "attempt 2 has begun")
+
+
+def test_a_fresh_start_that_is_refused_at_its_second_try_does_not_change_what_the_next_run_continues(monkeypatch):
+    stage = Stage(numbers(101, rate=100) + ROWS, settings())
+    tries: list[int] = []
+    begin = FileSink.begin
+
+    async def fail_once(sink, ctx):
+        tries.append(ctx.attempt)
+        if len(tries) == 2:
+            raise StorageError("the disk stumbles")
+        await begin(sink, ctx)
+
+    monkeypatch.setattr(FileSink, "begin", fail_once)
+
+    async def script():
+        stage.start()
+        await stage.until(lambda: stage.output().total() >= 10)
+        stage.kill_all()
+        await stage.all_dead()
+        stage.wish(Wishes(fresh=True))
+        await stage.finish(stage.start(), code=1)
+        stage.wish(Wishes())
+        await stage.finish(stage.start())
+
+    stage.play(script())
+
+    assert tries == [1, 2, 3, 4]
+    assert stage.story("deploys attempt 4, from checkpoint")
+    assert stage.output() == once_each(*range(1, 101))
+
+
+def test_whatever_a_users_sink_raises_in_the_coordinator_is_the_users_error_and_names_the_sink(monkeypatch):
+    stage = Stage(numbers(11) + ROWS, settings())
+
+    async def fail(sink, ctx):
+        raise ValueError("no such table")
+
+    monkeypatch.setattr(FileSink, "begin", fail)
+
+    async def script():
+        await stage.finish(stage.start(), code=1)
+
+    stage.play(script())
+
+    assert stage.story("the job is failed", "sink 'out': begin() failed: ValueError: no such table", "3 times")
