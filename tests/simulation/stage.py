@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from typing import Any
 
 from flowpoint.model import messages
@@ -151,6 +152,15 @@ class Stage:
     def ask_to_stop(self) -> None:
         """Ctrl-C."""
         self._programs.ask(FaultKind.ASK_STOP)
+
+    def ask_for(self, what: FaultKind) -> None:
+        """`flowpoint savepoint` and its like."""
+        self._programs.ask(what)
+
+    def start_with(self, parallelism: int) -> SimProcess:
+        """`flowpoint run job.py --parallelism ...`."""
+        self._programs.settings = replace(self._programs.settings, parallelism=parallelism)
+        return self.start()
 
     # ------------------------------------------------------------------ looking
 
