@@ -111,6 +111,7 @@ class ProcessingSubtask(Subtask):
 
     def abort(self, checkpoint: int) -> None:
         """Release an alignment for this checkpoint, and swallow its late barriers (rule 12)."""
+        super().abort(checkpoint)
         for action in self._aligner.on_abort(checkpoint):
             match action:
                 case Unblock(channels):
