@@ -19,6 +19,8 @@ from flowpoint.errors import StorageError
 from flowpoint.host.base import Disk
 
 COPY_BYTES: Final = 1024 * 1024
+TEMPORARY: Final = ".tmp"
+"""What the name of a temporary file begins with: the final name and the writer follow."""
 
 
 @contextmanager
@@ -47,8 +49,11 @@ async def create_once(disk: Disk, path: str, content: dict[str, Any], writer: st
     return created
 
 
-async def replace_file(disk: Disk, path: str, content: dict[str, Any], writer: str = "") -> None:
-    """Writes a small JSON file, in place of what is there."""
+async def replace_file(disk: Disk, path: str, content: dict[str, Any], writer: str) -> None:
+    """Writes a small JSON file, in place of what is there.
+
+    `writer` keeps the temporary files of those who may do this at the same time apart.
+    """
     temporary = await _write_temporary(disk, path, content, writer)
     await disk.rename(temporary, path)
     await disk.sync_dir(os.path.dirname(path))
@@ -86,7 +91,7 @@ async def read_json(disk: Disk, path: str) -> dict[str, Any] | None:
 async def _write_temporary(disk: Disk, path: str, content: dict[str, Any], writer: str) -> str:
     folder, name = os.path.split(path)
     # The name is the same at each try, so that what a crash leaves is removed by the next try.
-    temporary = os.path.join(folder, f".tmp{name}{writer and '-' + writer}")
+    temporary = os.path.join(folder, f"{TEMPORARY}{name}-{writer}")
     await disk.remove(temporary)
     file = await disk.create(temporary)
     try:

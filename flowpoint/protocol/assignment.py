@@ -5,12 +5,13 @@
     splits         dealt out i, i + p, ... in the order in which they were enumerated, with position and end
     channel state  records under way: keyed ones to the owners of their key groups (the reader filters by group, as
                    above), also for operators without state of their own; others to exactly one subtask each
-    committables   to exactly one subtask each: as they were, or dealt out when the parallelism has changed
+    committables   all those of one old subtask to one new subtask: old subtask j's to j % parallelism, oldest first
 
 Whatever cannot be mapped is refused, by uid, with what to do about it: state is never dropped in silence.
 
-Invariants: every split and every committable of the snapshot is assigned exactly once; every key group of a keyed
-operator is read by exactly one new subtask, from all old files that may hold it.
+Invariants: every split and every committable of the snapshot is assigned exactly once; what one old subtask prepared is
+committed by one new subtask, in order (sinks count on it: they note per subtask how far it has published); every key
+group of a keyed operator is read by exactly one new subtask, from all old files that may hold it.
 
 Not here: reading files; schema changes of a state (`state`).
 """
@@ -140,11 +141,13 @@ def _deal_splits(uid: str, operator: OperatorState, parallelism: int) -> list[li
 
 
 def _deal_committables(operator: OperatorState, parallelism: int) -> list[list[dict[str, Any]]]:
-    if parallelism == operator.parallelism:
-        return [list(subtask.committables) for subtask in operator.subtasks]
-    ordered = [committable for subtask in operator.subtasks for committable in subtask.committables]
-    ordered.sort(key=lambda committable: int(committable["checkpoint"]))
-    return [ordered[index::parallelism] for index in range(parallelism)]
+    dealt: list[list[dict[str, Any]]] = [[] for _ in range(parallelism)]
+    for index, subtask in enumerate(operator.subtasks):
+        dealt[index % parallelism] += subtask.committables
+    for mine in dealt:
+        # A stable sort: what one old subtask prepared stays in its order.
+        mine.sort(key=lambda committable: int(committable["checkpoint"]))
+    return dealt
 
 
 def _deal_channels(operator: OperatorState, parallelism: int, max_parallelism: int) -> list[list[StateFile]]:

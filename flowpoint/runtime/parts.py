@@ -3,7 +3,8 @@ committables.
 
 `capture` is the short part that runs between two batches; the step it returns makes that durable beside the stream and
 gives the `SubtaskState` for the manifest. Steps of one part run one after another, in the order of their captures, and
-each of them runs: one that fails leaves its entries to the next (`state.backend`).
+each of them runs: one that fails leaves its entries to the next (`state.backend`). Only steps for a savepoint that was
+given up are dropped or cancelled.
 
 `capture_savepoint` is the same for a savepoint, whose files all go into its own folder: state in full, and the output
 that is not committed yet. A savepoint changes nothing for the checkpoints after it: they go on as if there were none.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -29,7 +30,21 @@ from flowpoint.state.backend import Backend, Frozen
 _EXPORT_TRIES = 3
 
 T = TypeVar("T")
-Captured = Callable[[], Awaitable[SubtaskState]]
+
+
+def _nothing() -> None:
+    """What most captures hold back: nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What was captured and is to be made durable: exactly one of `write` and `drop` is called, once.
+
+    drop: let go of what the capture holds back; nobody wants it written any more.
+    """
+
+    write: Callable[[], Coroutine[Any, Any, SubtaskState]]
+    drop: Callable[[], None] = _nothing
 
 
 class Part(Protocol):
@@ -95,7 +110,7 @@ class KeyedPart:
                 return SubtaskState(broadcast=self.files, states=states)
             return SubtaskState(files=self.files, groups=self.groups, states=states)
 
-        return write
+        return Captured(write, frozen.failed)
 
     async def capture_savepoint(self, barrier: Barrier) -> Captured:
         """Freeze everything, beside the chain of files."""
@@ -115,7 +130,7 @@ class KeyedPart:
                 return SubtaskState(broadcast=tuple(files), states=states)
             return SubtaskState(files=tuple(files), groups=self.groups, states=states)
 
-        return write
+        return Captured(write, frozen.failed)
 
     async def close(self) -> None:
         """Let go of the state; what is in no snapshot is gone."""
@@ -146,7 +161,7 @@ class WatermarkPart:
         async def write() -> SubtaskState:
             return state
 
-        return write
+        return Captured(write)
 
     async def capture_savepoint(self, barrier: Barrier) -> Captured:
         """The same."""
@@ -186,7 +201,7 @@ class SinkPart:
         async def write() -> SubtaskState:
             return state
 
-        return write
+        return Captured(write)
 
     async def capture_savepoint(self, barrier: Barrier) -> Captured:
         """Prepare, and take everything that no checkpoint of this job has committed into the savepoint.
@@ -208,7 +223,7 @@ class SinkPart:
                 committables.append({**committable, "files": [file.path for file in files]})
             return SubtaskState(committables=tuple(committables), exports=tuple(exports))
 
-        return write
+        return Captured(write)
 
     async def _export(self, data: Any, folder: str) -> list[StateFile]:
         """Copies of the files that a committable stands for; none when the sink keeps everything in it."""

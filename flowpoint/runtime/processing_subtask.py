@@ -251,6 +251,7 @@ class ProcessingSubtask(Subtask):
 
     def abort(self, checkpoint: int) -> None:
         """Release an alignment for this checkpoint, and swallow its late barriers (rule 12)."""
+        super().abort(checkpoint)
         for action in self._aligner.on_abort(checkpoint):
             self._act_at_once(action)
         if not self._aligner.aligning:

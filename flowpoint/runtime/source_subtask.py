@@ -96,7 +96,7 @@ class SourcePart:
         async def write() -> SubtaskState:
             return state
 
-        return write
+        return Captured(write)
 
     async def capture_savepoint(self, barrier: Barrier) -> Captured:
         """The same: positions stand in the manifest."""
@@ -157,7 +157,8 @@ class SourceSubtask(Subtask):
         self.wakeup.set()
 
     def abort(self, checkpoint: int) -> None:
-        """Forget a barrier that has not been emitted yet."""
+        """Forget a barrier that has not been emitted yet, and the savepoint that it asked for when it has."""
+        super().abort(checkpoint)
         self._triggers = deque(barrier for barrier in self._triggers if barrier.checkpoint != checkpoint)
 
     # ------------------------------------------------------------------ the loop

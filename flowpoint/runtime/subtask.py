@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from flowpoint.errors import BadRecordError, FlowPointError, TransientError, UserCodeError
+from flowpoint.errors import BadRecordError, CheckpointFailed, FlowPointError, TransientError, UserCodeError
 from flowpoint.model import messages
 from flowpoint.model.elements import END_OF_INPUT, WATERMARK_MIN, Barrier, Batch
 from flowpoint.model.manifest import SubtaskState
@@ -88,15 +88,29 @@ class SubtaskParts:
     counters: Counters = field(default_factory=Counters)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Capture:
-    """What was frozen at a barrier (None: early) and is to be written. `saved` is what goes into a savepoint."""
+    """What was frozen at a barrier (None: early) and is to be written.
+
+    saved: what goes into a savepoint, as far as it has not been begun.
+    saving: the write of one such part that is under way.
+    """
 
     barrier: Barrier | None
     parts: list[tuple[str, Captured]]
-    saved: list[tuple[str, Captured]] = field(default_factory=list)
+    saved: deque[tuple[str, Captured]] = field(default_factory=deque)
     alignment_ms: int = 0
     recording: Recording | None = None
+    saving: asyncio.Task[SubtaskState] | None = None
+    is_given_up: bool = False
+
+    def give_up(self) -> None:
+        """Save nothing more. The other parts are written nevertheless: the next checkpoint builds on them."""
+        self.is_given_up = True
+        while self.saved:
+            self.saved.popleft()[1].drop()
+        if self.saving is not None:
+            self.saving.cancel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +142,7 @@ class Subtask:
         self._keyed = [part for part in built.parts if isinstance(part, KeyedPart)]
         self._captures: asyncio.Queue[_Capture] = asyncio.Queue()
         self._unfinished: asyncio.Queue[_Unfinished] = asyncio.Queue()
+        self._unwritten: list[_Capture] = []
         self._commits: asyncio.Queue[int] = asyncio.Queue()
         self._restored = deque(built.restored)
         self._declined_restoring = 0
@@ -315,7 +330,7 @@ class Subtask:
                 while self._spills >= SPILLS_MAX:
                     await self._wait()
                 self._spills += 1
-                self._captures.put_nowait(_Capture(None, [(part.uid, part.freeze())]))
+                self._put(_Capture(None, [(part.uid, part.freeze())]))
             with _naming(part):
                 part.backend.merge_some()
 
@@ -459,24 +474,33 @@ class Subtask:
         """
         if barrier.drain:
             await self._end_time()
-        captured, saved = [], []
+        captured: list[tuple[str, Captured]] = []
+        saved: deque[tuple[str, Captured]] = deque()
         if barrier.kind == "checkpoint":
             captured = [(part.uid, await part.capture(barrier)) for part in self._parts]
         if barrier.savepoint:
-            saved = [(part.uid, await part.capture_savepoint(barrier)) for part in self._parts]
+            saved.extend([(part.uid, await part.capture_savepoint(barrier)) for part in self._parts])
         self._outputs.send_event(barrier)
-        self._captures.put_nowait(_Capture(barrier, captured, saved, self.counters.alignment_ms, recording))
+        self._put(_Capture(barrier, captured, saved, self.counters.alignment_ms, recording))
+
+    def _put(self, capture: _Capture) -> None:
+        self._unwritten.append(capture)
+        self._captures.put_nowait(capture)
 
     async def _write_captures(self) -> None:
-        """Make what was captured durable, in order, and acknowledge it."""
+        """Make what was captured durable, in order, and acknowledge it while anybody waits for it."""
         while True:
             capture = await self._captures.get()
             operators, failure = await self._write(capture.parts)
-            saved, failure_saved = await self._write(capture.saved)
+            saved, failure_saved = await self._save(capture)
+            self._unwritten.remove(capture)
             failure = failure or failure_saved
             barrier = capture.barrier
             if barrier is None:
                 self._on_spilled(failure)
+            elif capture.is_given_up:
+                # Nobody waits for an answer.
+                continue
             elif failure is not None:
                 # The state is kept in memory and goes into the next snapshot; this one has failed.
                 self._log(f"subtask {self.id}: its part of checkpoint {barrier.checkpoint} was not written: {failure}")
@@ -521,15 +545,55 @@ class Subtask:
         """
         operators: dict[str, Any] = {}
         failure: Exception | None = None
-        for uid, write in parts:
-            try:
-                operators[uid] = merged(operators.get(uid, {}), (await write()).to_data())
-            except (TransientError, OSError) as error:
-                failure = failure or error
-            except FlowPointError as error:
-                error.operator = error.operator or uid
-                raise
+        for uid, captured in parts:
+            failure = await self._write_one(uid, captured.write(), operators) or failure
         return operators, failure
+
+    async def _save(self, capture: _Capture) -> tuple[dict[str, Any], Exception | None]:
+        """Write every part of a savepoint, or as much as there was time for until it was given up."""
+        operators: dict[str, Any] = {}
+        failure: Exception | None = None
+        while capture.saved:
+            uid, captured = capture.saved.popleft()
+            failure = await self._write_one(uid, self._until_given_up(capture, captured), operators) or failure
+        return operators, failure
+
+    @staticmethod
+    async def _until_given_up(capture: _Capture, captured: Captured) -> SubtaskState:
+        """Write one part of a savepoint. Raises CheckpointFailed when the savepoint is given up meanwhile."""
+        is_begun = False
+
+        async def write() -> SubtaskState:
+            nonlocal is_begun
+            is_begun = True
+            return await captured.write()
+
+        capture.saving = asyncio.get_running_loop().create_task(write())
+        try:
+            return await capture.saving
+        except asyncio.CancelledError:
+            if not is_begun:
+                captured.drop()
+            task = asyncio.current_task()
+            if not capture.is_given_up or task is None or task.cancelling():
+                raise
+            raise CheckpointFailed("the savepoint was given up") from None
+        finally:
+            capture.saving = None
+
+    @staticmethod
+    async def _write_one(
+        uid: str, writing: Coroutine[Any, Any, SubtaskState], operators: dict[str, Any]
+    ) -> Exception | None:
+        """Write one part and add it to `operators`; gives what a later try may mend."""
+        try:
+            operators[uid] = merged(operators.get(uid, {}), (await writing).to_data())
+        except (TransientError, OSError) as error:
+            return error
+        except FlowPointError as error:
+            error.operator = error.operator or uid
+            raise
+        return None
 
     def _on_spilled(self, failure: Exception | None) -> None:
         if failure is not None:
@@ -553,7 +617,13 @@ class Subtask:
             self._report(messages.Committed(self.attempt, checkpoint, list(self.id)))
 
     def abort(self, checkpoint: int) -> None:
-        """Checkpoint `checkpoint` was given up. What was captured for it stays in the state of the next one."""
+        """Checkpoint `checkpoint` was given up: nothing of a savepoint is written any more, and nothing acknowledged.
+
+        What was captured for a checkpoint stays in the state of the next one.
+        """
+        for capture in self._unwritten:
+            if capture.barrier is not None and capture.barrier.checkpoint == checkpoint:
+                capture.give_up()
 
 
 def cut(batch: Batch, start: int, end: int) -> Batch:

@@ -188,7 +188,7 @@ def test_when_a_restored_source_has_fewer_splits_than_subtasks_then_the_idle_one
     held=st.lists(st.lists(st.integers(1, 9), unique=True, max_size=4).map(sorted), min_size=1, max_size=5),
     new=st.integers(1, 6),
 )
-def test_when_a_sink_scales_then_every_committable_has_exactly_one_subtask_oldest_first(held, new):
+def test_when_a_sink_scales_then_what_one_old_subtask_prepared_goes_to_one_subtask_oldest_first(held, new):
     restored = assign({"u": sink(*held)}, plan_of(("u", OperatorKind.SINK, new)))
 
     dealt = [flat(parts, "committables") for parts in restored["u"]]
@@ -196,8 +196,10 @@ def test_when_a_sink_scales_then_every_committable_has_exactly_one_subtask_oldes
     assert everything == sorted(f"part-{i}-{c}" for i, checkpoints in enumerate(held) for c in checkpoints)
     for mine in dealt:
         assert [c["checkpoint"] for c in mine] == sorted(c["checkpoint"] for c in mine)
-    sizes = [len(mine) for mine in dealt]
-    assert new == len(held) or max(sizes) - min(sizes) <= 1
+    for old, checkpoints in enumerate(held):
+        holders = [[c["data"] for c in mine if c["data"].startswith(f"part-{old}-")] for mine in dealt]
+        assert holders[old % new] == [f"part-{old}-{c}" for c in checkpoints]
+        assert not any(others for new_index, others in enumerate(holders) if new_index != old % new)
 
 
 def test_when_a_sink_keeps_its_parallelism_then_each_subtask_keeps_its_committables():

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from typing import Any
 
 from flowpoint.coordinator.job import Wishes
@@ -160,6 +161,15 @@ class Stage:
     def ask_to_cancel(self) -> None:
         """Ctrl-C once more."""
         self._programs.ask(FaultKind.ASK_CANCEL)
+
+    def ask_for(self, what: FaultKind) -> None:
+        """`flowpoint savepoint` and its like."""
+        self._programs.ask(what)
+
+    def start_with(self, parallelism: int) -> SimProcess:
+        """`flowpoint run job.py --parallelism ...`."""
+        self._programs.settings = replace(self._programs.settings, parallelism=parallelism)
+        return self.start()
 
     # ------------------------------------------------------------------ looking
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import pytest
+
 from flowpoint.connectors import FileSink
 from flowpoint.coordinator.job import Wishes
 from flowpoint.errors import Fenced, OutcomeUnknown, StorageError, WorkerLost
 from flowpoint.model import messages
+from flowpoint.sim.faults import FaultKind
 from flowpoint.sim.host import SimHost
 from flowpoint.sim.jobs import OUTPUT, STORAGE
 from flowpoint.sim.world import EPOCH_MS
@@ -376,6 +379,34 @@ def test_a_last_checkpoint_published_while_the_next_attempt_is_prepared_is_resto
 
 
 # ---------------------------------------------------------------------- files and sinks
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (2, 3), (4, 3), (3, 1)])
+def test_what_savepoints_had_prepared_is_published_in_order_by_the_subtasks_of_another_parallelism(before, after):
+    stage = Stage(numbers(1000, rate=1000) + ROWS, settings(before, interval=1000.0))
+
+    async def script():
+        run = stage.start()
+        for _ in range(4):
+            await asyncio.sleep(0.2)
+            stage.ask_for(FaultKind.ASK_SAVEPOINT)
+        await asyncio.sleep(0.2)
+        # The first checkpoint holds all of it, and nobody hears that it counts.
+        stage.on_message(messages.Complete, lambda link, message: stage.kill_all() or True, once=True)
+        stage.ask_for(FaultKind.ASK_CHECKPOINT)
+        await run.wait_exit()
+        await stage.all_dead()
+        await stage.finish(stage.start_with(after))
+
+    stage.play(script())
+
+    assert stage.story("deploys attempt 2, from checkpoint")
+    assert not stage.story("deploys attempt 3")
+    assert stage.output() == once_each(*range(1, 1000))
+    for old in range(before):
+        published = [line.partition("part-")[2] for line in stage.story(f"-out-{old:03}-a1-") if "is committed" in line]
+        assert len(published) == 5
+        assert published == sorted(published)
 
 
 def test_ac23_with_one_retained_checkpoint_200_of_them_leave_no_more_files_than_a_few():

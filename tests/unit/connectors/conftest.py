@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -48,6 +49,8 @@ class ForgetfulDisk:
         self._pending: list[tuple[str, _Inode | None]] = []
         self.before: Callable[[str, str], None] = lambda name, path: None
         self.operations = 0
+        self.take_turns = False
+        """Whether others get their turn before each step of a write, as on a real disk."""
 
     def operation(self, name: str, path: str) -> None:
         self.operations += 1
@@ -113,6 +116,8 @@ class ForgetfulDisk:
         return data if size < 0 else data[:size]
 
     async def create(self, path: str) -> _MemoryFile:
+        if self.take_turns:
+            await asyncio.sleep(0)
         self.operation("create", path)
         if path in self._names:
             raise FileExistsError(path)
@@ -127,6 +132,8 @@ class ForgetfulDisk:
         self._change(target, self._names[source])
 
     async def rename(self, source: str, target: str) -> None:
+        if self.take_turns:
+            await asyncio.sleep(0)
         self.operation("rename", target)
         if source not in self._names:
             raise FileNotFoundError(source)

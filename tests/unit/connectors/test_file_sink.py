@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 from collections.abc import Callable
@@ -11,9 +12,10 @@ import pytest
 
 from flowpoint.connectors import FileSink, part_writer
 from flowpoint.connectors.part_names import Part, final_name, hidden_name, parse_final, parse_hidden
+from flowpoint.connectors.published import announce, published_up_to
 from flowpoint.errors import BadRecordError, ForeignOutputError, LostOutputError, PlanError, SnapshotError, StorageError
 from flowpoint.runtime.contracts import ConnectorContext
-from tests.unit.connectors.conftest import World
+from tests.unit.connectors.conftest import Crash, World
 
 FOLDER = "/out"
 
@@ -184,6 +186,47 @@ async def test_when_a_hidden_part_vanished_before_it_was_published_then_it_is_a_
 
     with pytest.raises(LostOutputError, match=r"checkpoint 2 \(2 records\): it is not in /out"):
         await sink.commit(lost, ctx)
+
+
+async def test_two_workers_may_publish_parts_of_one_subtask_at_once(memory: World, sink: FileSink) -> None:
+    first, second = memory.context(subtask=0), memory.context(subtask=1)
+    await sink.begin(first)
+    writer = await sink.open(first)
+    committables = []
+    for checkpoint in (5, 6):
+        await writer.write([checkpoint])
+        committables.append(await writer.prepare(checkpoint))
+    memory.disk.take_turns = True
+
+    await asyncio.gather(sink.commit(committables[0], first), sink.commit(committables[1], second))
+
+    assert sorted(memory.disk.visible(FOLDER).values()) == [b"5\n", b"6\n"]
+    assert [name for name in await memory.disk.list(FOLDER) if name.startswith(".tmp")] == []
+
+
+async def test_a_part_that_is_announced_late_lowers_no_mark(memory: World, sink: FileSink) -> None:
+    ctx = memory.context(subtask=3)
+    await sink.begin(ctx)
+    for checkpoint in (6, 5):
+        await announce(FOLDER, 3, checkpoint, ctx)
+
+    assert await published_up_to(FOLDER, 3, ctx) == 6
+
+
+async def test_what_a_dead_attempt_left_of_its_mark_is_removed(memory: World, sink: FileSink) -> None:
+    dead, other = memory.context(attempt=2), memory.context(attempt=2, lineage="another")
+    await sink.begin(dead)
+    for ctx in (dead, other):
+        memory.disk.fail_at(1, Crash(), "rename")
+        with pytest.raises(Crash):
+            await announce(FOLDER, 0, 5, ctx)
+        memory.disk.kill()
+
+    await sink.begin(memory.context(attempt=3, restored_checkpoint=4))
+
+    left = [name for name in await memory.disk.list(FOLDER) if name.startswith(".tmp")]
+    assert [name for name in left if "another" not in name] == []
+    assert len(left) == 1
 
 
 async def test_abort_removes_the_hidden_part_and_may_be_repeated(memory: World, sink: FileSink) -> None:

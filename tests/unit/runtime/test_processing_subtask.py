@@ -18,6 +18,7 @@ from flowpoint.transport.inbox import BrokenBatch
 from tests.unit.runtime.fakes import FakeOutlet, plain
 from tests.unit.runtime.harness import (
     FakeBackend,
+    FakeFrozen,
     FakeSink,
     Processing,
     no_savepoint,
@@ -334,6 +335,113 @@ def test_a_failed_write_declines_and_the_state_goes_into_the_next_snapshot(error
     assert [part.backend.ended for part in parts] == [["failed", "durable"], ["durable", "durable"]]
 
 
+def saved_part(uid, writer, folders):
+    """Keyed state whose savepoint is written when the test sets an event."""
+
+    async def write_savepoint(name, frozen, folder):
+        folders.append(folder)
+        await writer.open.wait()
+        return [file(f"{folder}/{name}")]
+
+    return KeyedPart(uid, SavedBackend(), (0, 127), Writer(), write_savepoint)
+
+
+class SavedBackend(FakeBackend):
+    """A backend of which savepoints are taken."""
+
+    detached = 0
+
+    def freeze_detached(self):
+        self.detached += 1
+        return FakeFrozen(self, {}, full=True)
+
+
+def savepoint(checkpoint, kind="savepoint"):
+    return Barrier(checkpoint, kind=kind, savepoint=f"/savepoint-{checkpoint}")
+
+
+@pytest.mark.parametrize("kind", ["savepoint", "checkpoint"])
+def test_a_savepoint_that_is_given_up_holds_nothing_up_and_is_not_acknowledged(kind):
+    async def main():
+        slow, folders = Writer(), []
+        slow.open.clear()
+        parts = [saved_part("a", slow, folders), saved_part("b", slow, folders)]
+        it = Processing(parts=parts)
+        async with running(it):
+            it.event(savepoint(1, kind))
+            it.event(savepoint(2, kind))
+            it.event(Barrier(3))
+            await asyncio.sleep(1)
+            it.subtask.abort(2)
+            it.subtask.abort(1)
+            await asyncio.sleep(1)
+            return it, folders, [part.backend.ended for part in parts]
+
+    it, folders, ended = run(main())
+
+    assert [ack.checkpoint for ack in it.reported(messages.Ack)] == [3]
+    assert it.reported(messages.Decline) == []
+    assert folders == ["/savepoint-1"]
+    assert [outcomes.count("failed") for outcomes in ended] == [2, 2]
+    written = 3 if kind == "checkpoint" else 1
+    assert [outcomes.count("durable") for outcomes in ended] == [written, written]
+
+
+def test_a_checkpoint_given_up_while_it_is_written_is_not_acknowledged_and_its_files_stay_in_the_chain():
+    async def main():
+        writer = Writer()
+        writer.open.clear()
+        it = Processing(parts=[keyed_part("a", writer)])
+        async with running(it):
+            it.event(Barrier(1))
+            await asyncio.sleep(1)
+            it.subtask.abort(1)
+            writer.open.set()
+            it.event(Barrier(2))
+            await asyncio.sleep(1)
+            return it
+
+    it = run(main())
+
+    assert [ack.checkpoint for ack in it.reported(messages.Ack)] == [2]
+    assert [f["path"] for f in it.acked(2)["a"]["files"]] == ["a-1", "a-2"]
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_whenever_a_savepoint_is_given_up_every_freeze_learns_how_it_ended(turns):
+    async def main():
+        part = saved_part("a", Writer(), [])
+        it = Processing(parts=[part])
+        async with running(it):
+            await asyncio.sleep(1)
+            it.event(savepoint(1))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            it.subtask.abort(1)
+            await asyncio.sleep(1)
+            return part.backend
+
+    backend = run(main())
+
+    assert len(backend.ended) == backend.detached
+
+
+def test_an_attempt_may_end_while_a_savepoint_is_written():
+    async def main():
+        slow, folders = Writer(), []
+        slow.open.clear()
+        it = Processing(parts=[saved_part("a", slow, folders)])
+        async with running(it):
+            it.event(savepoint(1))
+            await asyncio.sleep(1)
+        return it
+
+    it = run(main())
+
+    assert it.task.cancelled()
+    assert it.reports == []
+
+
 def test_state_that_cannot_be_serialised_fails_the_subtask_and_names_the_operator():
     async def main():
         writer = Writer()
@@ -356,7 +464,7 @@ def test_the_chain_of_files_grows_by_deltas_and_starts_again_with_a_base():
         for full, replaces in [(False, 0), (False, 2), (True, 0)]:
             part.must_be_full, part.backend.replaces = full, replaces
             captured = await part.capture(Barrier(1))
-            chains.append([f.path for f in (await captured()).files])
+            chains.append([f.path for f in (await captured.write()).files])
         return chains, part.must_be_full
 
     chains, must_be_full = run(main())
@@ -374,7 +482,7 @@ def test_a_base_that_could_not_be_written_is_tried_again():
         for _ in range(3):
             captured = await part.capture(Barrier(1))
             try:
-                kinds.append([f.kind for f in (await captured()).files])
+                kinds.append([f.kind for f in (await captured.write()).files])
             except StorageError:
                 kinds.append("failed")
         return kinds
