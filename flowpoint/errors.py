@@ -111,6 +111,8 @@ class SnapshotError(FlowPointError):
 
 class DamagedStoreError(FlowPointError):
     """The memory of agents holds what cannot be read: damaged, moved, or written by a newer version."""
+
+
 class SealError(FlowPointError):
     """A stored value that should be encrypted is not, was changed or moved, or needs a key that was not given."""
 

@@ -19,7 +19,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Final
 
 import rocksdict
@@ -27,7 +27,8 @@ import rocksdict
 from flowpoint.agents.kv import Entry, Section, after
 from flowpoint.errors import StorageError, StoreInUseError, UsageError
 
-FLUSH_SECONDS: Final = 0.05
+FLUSH_SECONDS: Final = 0.2
+"""While the log is synced, other writes wait: more often would cost more than it saves."""
 
 _OWNER: Final = "flowpoint-owner"
 _SYNCED: Final = b"s"
@@ -222,11 +223,9 @@ class _Database:
         if not sync and not self._dirty.is_set():
             self._flush_soon()
 
-    @contextmanager
-    def locked(self, thread: str) -> Iterator[None]:
+    def locked(self, thread: str) -> AbstractContextManager[Any]:
         """Alone in a thread, and in some others of the same stripe."""
-        with self._stripes[hash(thread) % _STRIPES]:
-            yield
+        return self._stripes[hash(thread) % _STRIPES]
 
     def catch_up(self) -> None:
         """See what the writer has written."""

@@ -119,7 +119,9 @@ class Codec:
             tuple: lambda v: self._nested(ExtensionCode.TUPLE, list(v)),
             set: lambda v: self._nested(ExtensionCode.SET, list(v)),
             frozenset: lambda v: self._nested(ExtensionCode.FROZENSET, list(v)),
-            int: lambda v: msgpack.ExtType(ExtensionCode.BIG_INT, v.to_bytes(v.bit_length() // 8 + 1, "little", signed=True)),
+            int: lambda v: msgpack.ExtType(
+                ExtensionCode.BIG_INT, v.to_bytes(v.bit_length() // 8 + 1, "little", signed=True)
+            ),
             datetime: lambda v: self._nested(ExtensionCode.DATETIME, _take_datetime(v)),
             date: lambda v: self._nested(ExtensionCode.DATE, v.toordinal()),
             time: lambda v: self._nested(ExtensionCode.TIME, _take_time(v)),
@@ -127,7 +129,9 @@ class Codec:
             Decimal: lambda v: msgpack.ExtType(ExtensionCode.DECIMAL, str(v).encode()),
             UUID: lambda v: msgpack.ExtType(ExtensionCode.UUID, v.bytes),
             deque: lambda v: self._nested(ExtensionCode.DEQUE, [v.maxlen, list(v)]),
-            defaultdict: lambda v: self._nested(ExtensionCode.DEFAULTDICT, [take_factory(v, self.registry.name_of), dict(v)]),
+            defaultdict: lambda v: self._nested(
+                ExtensionCode.DEFAULTDICT, [take_factory(v, self.registry.name_of), dict(v)]
+            ),
             Counter: lambda v: self._nested(ExtensionCode.COUNTER, dict(v)),
             OrderedDict: lambda v: self._nested(ExtensionCode.ORDERED_DICT, dict(v)),
         }

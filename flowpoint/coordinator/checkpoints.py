@@ -392,7 +392,7 @@ class Checkpoints:
             extra={"savepoint": savepoint} if savepoint else None,
         )
         # From here on the checkpoint counts: a recovery starts from it, and sinks may commit.
-        return entry
+        return entry  # noqa: RET504  the line above belongs between
 
     def on_published(self, published: Published, now: float) -> None:
         """Tell everybody how the publishing ended.

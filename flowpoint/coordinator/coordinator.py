@@ -327,7 +327,7 @@ class Coordinator:
     def _now() -> float:
         return asyncio.get_running_loop().time()
 
-    def _handle(self, mail: _Mail) -> None:  # one switch
+    def _handle(self, mail: _Mail) -> None:  # noqa: C901  one switch
         match mail:
             case Received(worker, message):
                 self._on_message(worker, message)
@@ -631,7 +631,7 @@ class Coordinator:
         for action in actions:
             self._do(action)
 
-    def _do(self, action: ev.JobAction) -> None:  # one switch
+    def _do(self, action: ev.JobAction) -> None:  # noqa: C901  one switch
         match action:
             case ev.SpawnWorkers():
                 self._spawn_wanted = True

@@ -112,6 +112,8 @@ class _UnixConnection(HTTPConnection):
 def not_running(record: RunRecord) -> NotFoundError:
     """The error for a job that is known but has no coordinator; it says how to go on."""
     ending = _ENDINGS.get(record.state, record.state.lower())
+    if record.state == "FAILED" and record.reason:
+        ending = f"{ending} ({record.reason})"
     advice = f"; `{record.resume}` continues it from its newest checkpoint" if record.resume else ""
     return NotFoundError(f"job {record.name!r} is not running: {ending}{advice if record.state != 'FINISHED' else ''}")
 

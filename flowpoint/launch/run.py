@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
+from flowpoint.coordinator.checkpoints import CheckpointRecord
 from flowpoint.coordinator.coordinator import Coordinator, Outcome
 from flowpoint.coordinator.job import JobToRun, Wishes
 from flowpoint.coordinator.origin import rescaled_to
@@ -154,7 +155,7 @@ class _Run:
         self._home = home
         self._claim = claim
         self._host = host
-        self._view = view
+        self._view: RunView | None = view
         self._log = JobLog(claim.folder.log)
         self._token = secrets.token_hex(16)
         self._socket = claim.socket_address()
@@ -171,7 +172,7 @@ class _Run:
         coordinator = Coordinator(self._host, job, self._emit, self._on_workers)
         self._announce(job)
         try:
-            with _signals(lambda: self._interrupt(coordinator)):
+            with _Signals(lambda: self._interrupt(coordinator)):
                 outcome = await self._run_beside_http(coordinator, job)
         finally:
             await self._host.disk.remove_tree(job.work_dir)
@@ -269,7 +270,18 @@ class _Run:
 
     def _emit(self, event: Event) -> None:
         self._log.write(event, self._host.wall_ms())
-        self._view.on_event(event)
+        self._show(lambda view: view.on_event(event))
+
+    def _show(self, call: Callable[[RunView], None]) -> None:
+        """Tell the view, if there is one left: a full disk behind stdout or a terminal that has gone ends no job."""
+        if self._view is None:
+            return
+        try:
+            call(self._view)
+        except Exception as error:  # noqa: BLE001  whatever an output stream may raise
+            self._view = None
+            text = f"showing the job failed, and is given up: {type(error).__name__}: {error}"
+            self._log.write(Event(EventKind.WARNING, text), self._host.wall_ms())
 
     # ------------------------------------------------------------------ beside the coordinator
 
@@ -292,26 +304,37 @@ class _Run:
         }
         running = RunningJob(coordinator, job, facts, self._host)
         server = HttpServer(running, self._token, lambda line: self._emit(Event(EventKind.WARNING, line)))
-        await server.start(self._socket)
+        try:
+            await server.start(self._socket)
+        except OSError as error:
+            text = f"the other commands cannot reach this job: cannot listen at {self._socket}: {error}"
+            self._emit(Event(EventKind.WARNING, text))
         try:
             await self._refresh(running)
         finally:
             # The last picture is the one that stays.
-            self._view.refresh(running.status(), running.workers())
+            self._show(lambda view: view.refresh(running.status(), running.workers()))
             await server.close()
 
     async def _refresh(self, running: RunningJob) -> None:
         while True:
-            self._view.refresh(running.status(), running.workers())
+            self._show(lambda view: view.refresh(running.status(), running.workers()))
             await asyncio.sleep(REFRESH_SECONDS)
 
     def _interrupt(self, coordinator: Coordinator) -> None:
         """The first signal stops gracefully, the second cancels."""
         self._interrupts += 1
         if self._interrupts == 1:
-            coordinator.request_stop(130).add_done_callback(lambda future: future.cancelled() or future.exception())
+            coordinator.request_stop(130).add_done_callback(self._on_stop_settled)
         else:
             coordinator.request_cancel(130)
+
+    def _on_stop_settled(self, stop: asyncio.Future[CheckpointRecord]) -> None:
+        """A stop that did not come about is told, and the next signal asks for one again."""
+        error = None if stop.cancelled() else stop.exception()
+        if error is not None:
+            self._interrupts = 0
+            self._emit(Event(EventKind.WARNING, str(error)))
 
     def _tell_end(self, outcome: Outcome) -> None:
         data: Data = {"exit_code": outcome.exit_code}
@@ -325,7 +348,7 @@ class _Run:
         self._emit(Event(_LAST[outcome.state], text, data))
 
 
-class _signals:
+class _Signals:
     """SIGINT and SIGTERM call `interrupt` while this is entered."""
 
     def __init__(self, interrupt: Callable[[], None]) -> None:

@@ -18,7 +18,10 @@ NO_GROUPS = (0, -1)
 
 @dataclass(frozen=True, slots=True)
 class StateFile:
-    """One file of keyed state, or of records under way (kind "channel"). `checksum` is xxh3-64 of the bytes in hex. `groups` is the key-group range [first, last]."""
+    """One file of keyed state, or of records under way (kind "channel").
+
+    `checksum` is xxh3-64 of the bytes in hex. `groups` is the key-group range [first, last].
+    """
 
     path: str
     kind: str

@@ -132,7 +132,7 @@ class JobLife:
         self._state = after
         return actions
 
-    def _decide(self, event: JobEvent) -> _Step:  # one switch
+    def _decide(self, event: JobEvent) -> _Step:  # noqa: C901  one switch
         match event:
             case ev.Begin():
                 return JobState.STARTING, [ev.SpawnWorkers()]

@@ -88,7 +88,7 @@ class RestartPolicy:
             return failure.message
         if not _is_of_the_job(failure.kind):
             return ""
-        key = (failure.operator, failure.kind, failure.message)
+        key = (failure.operator, failure.kind, _gist(failure))
         self._user_errors[key] += 1
         times = self._user_errors[key]
         if len(self._user_errors) > ERRORS_REMEMBERED_MAX:
@@ -146,6 +146,12 @@ def _grown(settings: RestartSettings, times: int) -> float:
             break
         delay *= settings.factor
     return min(delay, settings.delay_max)
+
+
+def _gist(failure: Failure) -> str:
+    """What was raised, without the record it was raised for: the first to fail may be another one each time."""
+    lines = failure.trace.strip().splitlines()
+    return lines[-1] if lines else failure.message
 
 
 def _is_of_the_job(kind: str) -> bool:

@@ -454,7 +454,8 @@ class Subtask:
     async def snapshot(self, barrier: Barrier, recording: Recording | None = None) -> None:
         """Freeze every part, pass the barrier on, and leave the writing to run beside the stream.
 
-        With a `recording` it is acknowledged when that is whole and written, too. A draining barrier ends time first, also here: all inputs have sent the greatest watermark before it.
+        With a `recording` it is acknowledged when that is whole and written, too. A draining barrier ends time first,
+        also here: all inputs have sent the greatest watermark before it.
         """
         if barrier.drain:
             await self._end_time()

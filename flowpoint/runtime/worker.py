@@ -85,6 +85,12 @@ class _Worker:
         assert self._link is not None
         self._link.send_nowait(encode_message(message))
 
+    def _report(self, message: messages.Message) -> None:
+        """What a subtask has to say. With its end go its numbers, so that the last ones shown are whole."""
+        self._send(message)
+        if isinstance(message, messages.Ended) and self._attempt is not None:
+            self._send_stats(self._attempt)
+
     async def _obey(self, group: asyncio.TaskGroup) -> None:
         """Take orders in turn until `Exit` or the end of the link."""
         while True:
@@ -137,7 +143,7 @@ class _Worker:
             exchange=exchange,
             admit=lambda: self._reception.begin(exchange),
             functions=functions,
-            report=self._send,
+            report=self._report,
             log=self._log,
         )
 
@@ -163,4 +169,7 @@ class _Worker:
         while True:
             await asyncio.sleep(STATS_SECONDS)
             if self._attempt is not None:
-                self._send(messages.Stats(self._attempt.number, self._index, self._attempt.counters()))
+                self._send_stats(self._attempt)
+
+    def _send_stats(self, attempt: Attempt) -> None:
+        self._send(messages.Stats(attempt.number, self._index, attempt.counters()))

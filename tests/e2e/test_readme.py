@@ -13,18 +13,18 @@ from tests.e2e.shell import ROOT, Shell
 
 def test_the_walk_through_of_the_readme_holds_what_it_promises(shell: Shell) -> None:
     job, verification = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    shell.write("numbers.py", job)
-    command = ("run", "numbers.py", "-p", "2", "--set", "checkpoint.interval=500ms")
+    shell.write("remainders.py", job)
+    command = ("run", "remainders.py", "-p", "2", "--set", "checkpoint.interval=500ms")
     first = shell.start(*command)
-    shell.wait_for_status("numbers", lambda status: status["last_checkpoint"])
+    shell.wait_for_status("remainders", lambda status: status["last_checkpoint"])
 
-    os.kill(shell.worker_pids("numbers")[0], signal.SIGKILL)
-    restarted = shell.wait_for_status("numbers", lambda status: status["restarts"] == 1 and status["rate"])
+    os.kill(shell.worker_pids("remainders")[0], signal.SIGKILL)
+    restarted = shell.wait_for_status("remainders", lambda status: status["restarts"] == 1 and status["rate"])
     newest = restarted["last_checkpoint"]["id"]
-    shell.wait_for_status("numbers", lambda status: status["last_checkpoint"]["id"] > newest)
+    shell.wait_for_status("remainders", lambda status: status["last_checkpoint"]["id"] > newest)
     first.kill()
     second = shell.start(*command)
-    shell.wait_for_status("numbers", lambda status: status["state"] == "RUNNING" and status["rate"])
+    shell.wait_for_status("remainders", lambda status: status["state"] == "RUNNING" and status["rate"])
     second.signal(signal.SIGINT)
     done = second.wait()
 

@@ -1,4 +1,4 @@
-"""A deployment changes the state of threads that are stored: what comes back, what is refused, what is carried along."""
+"""A deployment changes the state of stored threads: what comes back, what is refused, what is carried along."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class FakeJob:
 
     async def savepoint(self, to: str = "") -> Data:
         self.calls.append(f"savepoint {to}".rstrip())
-        return CHECKPOINTS[0]
+        return CHECKPOINT
 
     async def rescale(self, parallelism: int) -> Data:
         self.calls.append(f"rescale {parallelism}")

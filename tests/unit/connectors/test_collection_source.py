@@ -11,8 +11,7 @@ import pytest
 from flowpoint.connectors import CollectionSource
 from flowpoint.errors import LostInputError, PlanError
 from flowpoint.runtime.contracts import END
-
-from .conftest import World
+from tests.unit.connectors.conftest import World
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 16, 17, 1000])

@@ -13,8 +13,7 @@ from flowpoint.connectors import FileSink, part_writer
 from flowpoint.connectors.part_names import Part, final_name, hidden_name, parse_final, parse_hidden
 from flowpoint.errors import BadRecordError, ForeignOutputError, PlanError, SnapshotError, StorageError
 from flowpoint.runtime.contracts import ConnectorContext
-
-from .conftest import World
+from tests.unit.connectors.conftest import World
 
 FOLDER = "/out"
 

@@ -20,8 +20,7 @@ from flowpoint.connectors import FileSource, file_reader, file_streams, files_so
 from flowpoint.connectors.file_reader import FileRange
 from flowpoint.errors import BadRecordError, LostInputError, PlanError, StorageError
 from flowpoint.runtime.contracts import END, Split
-
-from .conftest import World
+from tests.unit.connectors.conftest import World
 
 ReadAll = Callable[..., Any]
 

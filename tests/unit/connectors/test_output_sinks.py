@@ -7,8 +7,7 @@ import pytest
 from flowpoint.connectors import CallbackSink, CollectionSource, FileSink, FileSource, PrintSink, SequenceSource
 from flowpoint.errors import PlanError, UserCodeError
 from flowpoint.runtime.contracts import HasGuarantee, Sink, Source
-
-from .conftest import World
+from tests.unit.connectors.conftest import World
 
 
 async def test_print_sink_prints_a_line_per_record(memory: World, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,7 @@ import pytest
 from flowpoint.connectors import SequenceSource
 from flowpoint.errors import PlanError
 from flowpoint.runtime.contracts import END
-
-from .conftest import World
+from tests.unit.connectors.conftest import World
 
 
 class Subtask:

@@ -1,8 +1,8 @@
-"""Channel state in files: what is read back is what was recorded, of keyed records those of the wanted key groups."""
+"""Channel state in files: what is read back is what was recorded, and of keyed records those of the wanted key groups."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+import itertools
 
 import pytest
 from hypothesis import given
@@ -65,7 +65,7 @@ def test_each_keyed_record_is_read_by_exactly_the_owner_of_its_key_group(groups,
     cuts = [128 * index // width for index in range(width + 1)]
 
     found = {}
-    for first, after in pairwise(cuts):
+    for first, after in itertools.pairwise(cuts):
         for _, batch in read_channels(file, data, CODEC, (first, after - 1)):
             assert all(first <= groups[stamp] < after for stamp in batch.timestamps)
             found.update(zip(batch.values, batch.timestamps, strict=True))
