@@ -93,12 +93,22 @@ class Takeover:
         return own
 
     async def _own_state(self, uid: str, state: SubtaskState, directory: str, taken: dict[str, str]) -> SubtaskState:
-        files = [await self._own_file(file, directory, taken) for file in state.files]
+        files, broadcast, channels = [
+            tuple([await self._own_file(file, directory, taken) for file in given])
+            for given in (state.files, state.broadcast, state.channels)
+        ]
         committables = [committable for committable in state.committables if _travels(committable)]
         if uid in self._sinks:
             committables = [await self._take_in(uid, committable, state) for committable in committables]
         # Else the job no longer has this sink: that is refused, or allowed, where state is dealt out.
-        return replace(state, files=tuple(files), committables=tuple(committables), exports=())
+        return replace(
+            state,
+            files=files,
+            broadcast=broadcast,
+            channels=channels,
+            committables=tuple(committables),
+            exports=(),
+        )
 
     async def _own_file(self, file: StateFile, directory: str, taken: dict[str, str]) -> StateFile:
         if file.path not in taken:

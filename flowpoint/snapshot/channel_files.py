@@ -27,7 +27,7 @@ from xxhash import xxh3_64
 from flowpoint.errors import SnapshotError, StorageError
 from flowpoint.model.elements import Batch
 from flowpoint.model.manifest import NO_GROUPS, StateFile
-from flowpoint.snapshot.storage import Storage
+from flowpoint.snapshot.storage import SLICE_BYTES, Storage
 from flowpoint.transport.batches import ColumnCodec, decode_batch
 
 CHANNEL: Final = "channel"
@@ -85,10 +85,16 @@ async def write_channels(
 
 
 def _blocks(batches: Sequence[RecordedBatch]) -> Iterator[bytes]:
-    yield MAGIC
+    """The file in slices. Small blocks go together: each slice costs a turn of the loop, which may be a busy one."""
+    pending = bytearray(MAGIC)
     for batch in batches:
         data: bytes = msgpack.packb([batch.port, batch.groups, batch.data])
-        yield _LENGTH.pack(len(data)) + data
+        pending += _LENGTH.pack(len(data))
+        pending += data
+        if len(pending) >= SLICE_BYTES:
+            yield bytes(pending)
+            pending.clear()
+    yield bytes(pending)
 
 
 def read_channels(

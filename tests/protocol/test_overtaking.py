@@ -1,4 +1,4 @@
-"""`protocol.overtaking` against a naive model, over all orders in which elements arrive, are taken, time out, are aborted.
+"""`protocol.overtaking` against a naive model, in all orders of arrivals, readings, timeouts and aborts.
 
 The model knows what each channel has got and given so far, and nothing else. `explore` walks every state that can be
 reached and looks after every step at what the machine has decided.
@@ -210,7 +210,7 @@ def test_whatever_arrives_or_is_taken_or_times_out_in_any_order_the_cut_is_consi
     assert states > {1: 20, 2: 1_000, 3: 2_000}[width]
 
 
-@pytest.mark.parametrize("aborts", [(1,), (1, 2)], ids=str)
+@pytest.mark.parametrize("aborts", [(1,), (2,)], ids=str)
 def test_the_same_while_checkpoints_are_aborted_at_any_moment(aborts):
     for channels in mixed([(0, 1, 0), (0, 1, 2)], 2):
         explore(channels, aborts=aborts)
@@ -254,7 +254,7 @@ def comes_too_early(model, step):
     if what != "arrive":
         return False
     element = model.channels[channel][model.arrived[channel]]
-    return element > 1 and (element - 1 not in model.snapshots or model.recording != 0)
+    return element > 1 and (element - 1 not in model.snapshots or model.recording not in (0, element))
 
 
 def test_the_first_barrier_overtakes_what_is_queued_before_it():

@@ -27,6 +27,7 @@ from flowpoint.protocol.alignment import BarrierAligner
 from flowpoint.protocol.checkpoint import PendingCheckpoint, collect_operators
 from flowpoint.protocol.membership import WorkerState
 from flowpoint.protocol.watermarks import InputWatermarks
+from flowpoint.runtime.channel_state import Recording
 from flowpoint.runtime.parts import KeyedPart
 from flowpoint.runtime.subtask import Subtask
 from flowpoint.sim.faults import FaultKind, FaultMix
@@ -35,6 +36,7 @@ from flowpoint.sim.scenario import JobScenario
 from flowpoint.snapshot import names, writer
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.storage import FolderStorage
+from flowpoint.transport.inbox import Inbox
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Ablation:
     gap: float = 0.2
     topology: Topology = Topology.COUNT
     takes_back: bool = True
+    unaligned: bool = False
 
     def scenario(self, checked: bool) -> Callable[[int], JobScenario]:
         """A busy job of several subtasks under these faults; otherwise as the seed draws it."""
@@ -64,7 +67,7 @@ class Ablation:
                     timeout=0.5,
                     max_concurrent=1,
                     mode="exactly_once",
-                    unaligned=False,
+                    unaligned=self.unaligned,
                     aligned_timeout=0.0,
                     tolerable_failures=3,
                     min_pause=0.0,
@@ -72,6 +75,9 @@ class Ablation:
                 ),
             )
             shape = JobShape(self.topology, 600, 5, 400, settings, takes_back=self.takes_back)
+            if self.unaligned:
+                # A slow sink, so that there is something to be overtaken.
+                shape = replace(shape, rate=None, sink_delay=0.002)
             mix = FaultMix(self.faults, 0.2, self.gap, 8, 0.3, 0.5)
             return JobScenario(seed, checked=checked, shape=shape, mix=mix)
 
@@ -270,6 +276,30 @@ def broadcast_state_not_saved(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(KeyedPart, "freeze", freeze_keyed)
 
 
+# ---------------------------------------------------------------------- records under way
+
+
+def channel_state_not_saved(patch: pytest.MonkeyPatch) -> None:
+    """What a barrier overtakes is not recorded."""
+    patch.setattr(Recording, "add", lambda *_: None)
+
+
+def recording_ends_early(patch: pytest.MonkeyPatch) -> None:
+    """Only what is queued at the snapshot is recorded, and not what comes before the barrier later."""
+    record = Inbox.record
+
+    def record_queued(self: Inbox, checkpoint: int, recorder: Callable[[Any], None]) -> None:
+        record(self, checkpoint, recorder)
+        self.stop_recording()
+
+    patch.setattr(Inbox, "record", record_queued)
+
+
+def no_decline_while_restoring(patch: pytest.MonkeyPatch) -> None:
+    """Snapshots are taken while restored records are still to be taken in."""
+    patch.setattr(Subtask, "is_restoring", property(lambda _: False))
+
+
 ABLATIONS = (
     Ablation("ack before fsync", ack_before_fsync, (FaultKind.POWER_FAILURE,)),
     Ablation("no alignment", no_alignment, KILLS),
@@ -285,4 +315,9 @@ ABLATIONS = (
     Ablation("a watermark goes first", watermark_first, KILLS, topology=Topology.EVENT_TIME),
     Ablation("the greatest watermark", greatest_watermark, KILLS, topology=Topology.EVENT_TIME),
     Ablation("no broadcast state", broadcast_state_not_saved, KILLS, topology=Topology.BROADCAST),
+    Ablation("no channel state", channel_state_not_saved, KILLS, topology=Topology.REBALANCED, unaligned=True),
+    Ablation("recording ends early", recording_ends_early, KILLS, topology=Topology.REBALANCED, unaligned=True),
+    Ablation(
+        "snapshot while restoring", no_decline_while_restoring, KILLS, topology=Topology.REBALANCED, unaligned=True
+    ),
 )

@@ -26,6 +26,8 @@ print([simulate(seed, JobScenario).digest for seed in range(4)])
 """
 REACHED = (
     "bit rot",
+    "checkpoint with channel state",
+    "declined while restoring",
     "event checkpoint_completed",
     "event checkpoint_failed",
     "event restored",
@@ -40,6 +42,7 @@ REACHED = (
     "fault user_errors",
     "killed coordinator in",
     "power failure: coordinator in",
+    "restored channel state",
     "trapped coordinator",
     "trapped worker",
 )

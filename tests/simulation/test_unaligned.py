@@ -1,4 +1,4 @@
-"""Records under way as part of checkpoints, in whole jobs: taken in again once, whatever dies and however it is rescaled."""
+"""Records under way as part of checkpoints, in whole jobs: taken in once, whatever dies and however it is rescaled."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def busy_shape(seed: int, topology: Topology, parallelism: int, **checkpoint: ob
             },
         ),
     )
-    return JobShape(topology, 1500, 5, None, settings, sink_delay=0.002)
+    return JobShape(topology, 800, 5, None, settings, sink_delay=0.002)
 
 
 class Rescaled(JobScenario):
@@ -60,7 +60,7 @@ class Rescaled(JobScenario):
         return super().root()
 
 
-def outcomes_of(make, seeds=6):
+def outcomes_of(make, seeds=4):
     """Run some seeds; what was reached in all of them together."""
     marks: Counter[str] = Counter()
     for seed in range(seeds):
@@ -103,7 +103,7 @@ def test_ac16_checkpoints_during_recovery_are_declined_and_every_record_comes_on
 @pytest.mark.parametrize("topology", [Topology.REBALANCED, Topology.TWO_KEYED])
 @pytest.mark.parametrize("parallelisms", [(3, 5), (5, 3), (2, 1), (1, 2), (4, 7, 2)], ids=str)
 def test_ac17_rescaling_deals_records_under_way_out_anew(topology, parallelisms):
-    marks = outcomes_of(lambda seed: Rescaled(seed, topology, parallelisms), seeds=4)
+    marks = outcomes_of(lambda seed: Rescaled(seed, topology, parallelisms), seeds=3)
     assert marks[RESTORED] > 0 or parallelisms[0] == 1
 
 
@@ -115,8 +115,14 @@ def test_at_least_once_loses_nothing_and_holds_nothing_back():
 
 
 def test_concurrent_checkpoints_leave_no_file_that_no_retained_one_names():
-    mix = FaultMix((*KILLS, FaultKind.STALL_LINKS, FaultKind.PAUSE_WORKER), 0.3, 0.5, 6, 0.0, 0.0)
-    concurrent = {"max_concurrent": 3, "unaligned": False, "timeout": 0.3, "tolerable_failures": 3, "interval": 0.03}
-    shape = lambda seed: busy_shape(seed, Topology.TWO_KEYED, 2, **concurrent)  # noqa: E731
-    marks = outcomes_of(lambda seed: JobScenario(seed, shape=shape(seed), mix=mix))
+    mix = FaultMix((*KILLS, FaultKind.STALL_LINKS, FaultKind.DISK_SLOW), 0.1, 0.2, 12, 0.0, 0.0)
+    concurrent = {"max_concurrent": 3, "unaligned": False, "timeout": 0.15, "tolerable_failures": 3, "interval": 0.03}
+
+    def make(seed):
+        # Faster than else: aligned checkpoints have to come about within their timeout.
+        return JobScenario(
+            seed, shape=replace(busy_shape(seed, Topology.TWO_KEYED, 2, **concurrent), sink_delay=0.0005), mix=mix
+        )
+
+    marks = outcomes_of(make, seeds=6)
     assert marks["event checkpoint_failed"] > 0
