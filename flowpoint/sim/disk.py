@@ -76,8 +76,8 @@ class SimDisk:
 
         try:
             return SimDiskFile(self, await self.operate("disk.create", path, effect), path)
-        except asyncio.CancelledError:
-            # The file is made all the same, but nobody has it open: what nobody holds is closed by the system.
+        except (asyncio.CancelledError, OSError):
+            # The file may be made all the same, but nobody has it open: what nobody holds is closed by the system.
             is_given_up = True
             for file in made:
                 file.writer = None
