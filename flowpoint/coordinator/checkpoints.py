@@ -233,6 +233,11 @@ class Checkpoints:
         if not self._requests and self._may(TriggerKind.PERIODIC, now):
             self._trigger(TriggerKind.PERIODIC, now, None)
 
+    def postpone(self, lag: float) -> None:
+        """Nobody was heard for so long: what is pending gets the time that was lost."""
+        for running in self._running.values():
+            running.pending.deadline += lag
+
     def _may(self, kind: TriggerKind, now: float) -> bool:
         return self._scheduler.may_trigger(now, len(self._running), kind) is Permission.RUN
 

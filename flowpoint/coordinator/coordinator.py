@@ -69,8 +69,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Tick:
-    planned: float
-    seen: float
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +172,7 @@ class Coordinator:
         self._release_deadline: float | None = None
         self._restart_timer: asyncio.TimerHandle | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
+        self._awake_at = float("inf")  # the next event is to be handled by then
         self._outcome: Outcome | None = None
         self._last_failure: messages.Failure | None = None
         self._stop_waiters: list[asyncio.Future[CheckpointRecord]] = []
@@ -297,7 +297,9 @@ class Coordinator:
             self._perform(self._life.handle(ev.Begin()))
             self._arm()
             while not self._is_done():
-                self._handle(await self._mailbox.get())
+                mail = await self._mailbox.get()
+                self._excuse_lag()
+                self._handle(mail)
                 self._after_event()
             self._disarm()
         assert self._outcome is not None
@@ -353,7 +355,7 @@ class Coordinator:
                     self._emit(Event(EventKind.CANCELLING, "cancelling without a last checkpoint"))
                 self._feed(mail)
             case _Tick():
-                self._on_tick(mail)
+                self._on_tick()
             case _Reaped(worker):
                 self._members.reaped(worker)
                 if self._spawn_wanted and not self._members.is_superfluous(worker):
@@ -403,23 +405,31 @@ class Coordinator:
         deadline = self.checkpoints.next_deadline(now)
         if deadline is not None:
             at = min(at, max(deadline, now))
-        self._tick_timer = asyncio.get_running_loop().call_at(at, self._on_timer, at)
+        self._awake_at = at
+        self._tick_timer = asyncio.get_running_loop().call_at(at, self._mailbox.put_nowait, _Tick())
 
-    def _on_timer(self, planned: float) -> None:
-        self._mailbox.put_nowait(_Tick(planned, self._now()))
+    def _excuse_lag(self) -> None:
+        """Whoever stood still heard nobody meanwhile: that is nobody's silence, and nobody is late by it (rule 17)."""
+        now = self._now()
+        lag = now - self._awake_at
+        if lag <= 0.0:
+            return
+        self._members.excuse(now, lag)
+        self.checkpoints.postpone(lag)
+        if self._release_deadline is not None:
+            self._release_deadline += lag
 
     def _disarm(self) -> None:
         if self._tick_timer is not None:
             self._tick_timer.cancel()
             self._tick_timer = None
 
-    def _on_tick(self, tick: _Tick) -> None:
-        # A coordinator that stood still itself heard nobody meanwhile: that is nobody's silence (rule 17).
-        lag = max(0.0, tick.seen - tick.planned)
-        for worker in self._members.tick(self._now(), lag):
+    def _on_tick(self) -> None:
+        now = self._now()
+        for worker in self._members.expired(now):
             seconds = self._job.settings.heartbeat.timeout
             self._workers.lose(worker, f"worker {worker} (pid {self._pid(worker)}) was silent for {seconds:g} s")
-        if self._release_deadline is not None and tick.seen >= self._release_deadline:
+        if self._release_deadline is not None and now >= self._release_deadline:
             self._release_deadline = None
             for worker in self._members.workers(WorkerState.RELEASING):
                 self._workers.lose(worker, f"worker {worker} (pid {self._pid(worker)}) did not let go of its attempt")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import pytest
+
 from flowpoint.connectors import FileSink
 from flowpoint.coordinator.job import Wishes
 from flowpoint.errors import Fenced, OutcomeUnknown, StorageError, WorkerLost
@@ -571,3 +573,31 @@ def test_whatever_a_users_sink_raises_in_the_coordinator_is_the_users_error_and_
     stage.play(script())
 
     assert stage.story("the job is failed", "sink 'out': begin() failed: ValueError: no such table", "3 times")
+
+
+@pytest.mark.parametrize("kind", [messages.Trigger, messages.Release])
+def test_a_coordinator_that_stood_still_takes_nobody_for_late(kind):
+    stage = Stage(numbers(201, rate=100) + ROWS, settings(2))
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: stage.completed(1))
+
+        def stand_still(link, message):
+            stage.world.pause(run)
+            return True
+
+        stage.on_message(kind, stand_still, once=True)
+        if kind is messages.Release:
+            stage.kill(stage.workers()[0])
+        await stage.until(lambda: run.paused)
+        await asyncio.sleep(8.0)
+        stage.world.resume(run)
+        await stage.finish(run)
+
+    stage.play(script())
+
+    assert stage.story("goes on (SIGCONT)")
+    assert not stage.story("did not let go")
+    assert not stage.story("failed:")
+    assert stage.output() == once_each(*range(1, 201))
