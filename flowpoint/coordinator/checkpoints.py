@@ -128,7 +128,7 @@ class Checkpoints:
         storage: Storage,
         log: CommitLog,
         send: Callable[[messages.Message], None],
-        spawn: Callable[[Coroutine[Any, Any, None], str], None],
+        spawn: Callable[[Coroutine[Any, Any, None], str], object],
         post: Callable[[Published], None],
         ended: Callable[[CheckpointEnd], None],
     ) -> None:
@@ -183,6 +183,10 @@ class Checkpoints:
     async def wait_idle(self) -> None:
         """Wait until nothing is being published, so that the commit log stands still (rule 5)."""
         await self._idle.wait()
+
+    def give_up(self) -> None:
+        """What was being published has been cancelled: its outcome stays unknown here, and nobody asks."""
+        self._idle.set()
 
     def suspend(self) -> None:
         """No periodic checkpoints from here on."""

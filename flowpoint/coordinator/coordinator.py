@@ -163,6 +163,9 @@ class Coordinator:
         self._preparation = Preparation(host, job, self._storage, self._log, self._warn)
         self._preparing: asyncio.Task[None] | None = None
         self._cleaning: asyncio.Task[None] | None = None
+        self._retaining: asyncio.Task[None] | None = None
+        self._is_retention_due = False
+        self._steps: set[asyncio.Task[None]] = set()
         self._failures = FailureCounter(job.settings.checkpoint.tolerable_failures)
         self._running: _Running | None = None
         self._spawn_wanted = False
@@ -314,8 +317,12 @@ class Coordinator:
         """The attempt that was deployed last, unless it has been released."""
         return None if self._running is None or self._running.is_released else self._running
 
-    def _spawn(self, step: Coroutine[Any, Any, None], name: str) -> None:
-        self._group.create_task(step, name=name)
+    def _spawn(self, step: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Work on storage and sinks, which a cancelled job does not wait for without end; not that on workers."""
+        task = self._group.create_task(step, name=name)
+        self._steps.add(task)
+        task.add_done_callback(self._steps.discard)
+        return task
 
     @staticmethod
     def _now() -> float:
@@ -466,7 +473,7 @@ class Coordinator:
         if worker in self._starting:
             return
         self._starting.add(worker)
-        self._spawn(self._workers.start(worker, self._group), f"start worker {worker}")
+        self._group.create_task(self._workers.start(worker, self._group), name=f"start worker {worker}")
 
     async def _reap(self, worker: int) -> None:
         await self._workers.kill(worker)
@@ -504,7 +511,7 @@ class Coordinator:
         self._members.deployed(worker)
         running.deployed.add(worker)
         if self._members.is_deployed:
-            self._cleaning = self._group.create_task(self._clean(running.prepared), name="clean up")
+            self._cleaning = self._spawn(self._clean(running.prepared), "clean up")
 
     async def _clean(self, prepared: PreparedAttempt) -> None:
         error: Exception | None = None
@@ -613,7 +620,9 @@ class Coordinator:
         running = self._live
         if running is None or running.prepared.number != record.attempt or not self._life.is_live:
             return
-        self._spawn(self._retain(running.prepared), "retention")
+        self._is_retention_due = True
+        if self._retaining is None or self._retaining.done():
+            self._retaining = self._spawn(self._retain(running.prepared), "remove old checkpoints")
         if end.trigger is TriggerKind.STOP:
             self._last_stop = record
             self._feed(ev.StopCheckpointDone(record.id))
@@ -623,9 +632,12 @@ class Coordinator:
             self._feed(ev.FinalCheckpointDone(record.id))
 
     async def _retain(self, prepared: PreparedAttempt) -> None:
-        report = await prepared.cleaner.run()
-        for problem in report.problems:
-            self._warn(f"cannot remove old checkpoints: {problem}")
+        """One run at a time, and one more when a checkpoint completes meanwhile."""
+        while self._is_retention_due:
+            self._is_retention_due = False
+            report = await prepared.cleaner.run()
+            for problem in report.problems:
+                self._warn(f"cannot remove old checkpoints: {problem}")
 
     # ------------------------------------------------------------------ actions
 
@@ -644,7 +656,7 @@ class Coordinator:
                 self._spawn_wanted = False
                 for worker in workers:
                     if self._members.state(worker) is WorkerState.LOST:
-                        self._spawn(self._reap(worker), f"reap worker {worker}")
+                        self._group.create_task(self._reap(worker), name=f"reap worker {worker}")
             case ev.DeployAttempt():
                 self._prepare()
             case ev.ReleaseAttempt():
@@ -681,18 +693,18 @@ class Coordinator:
                 self._spawn(self._append(kind), f"append {kind}")
             case ev.EndWorkers():
                 self._spawn_wanted = False
-                self._spawn(self._end_workers(), "end workers")
+                self._group.create_task(self._end_workers(), name="end workers")
             case ev.ExitJob(state, exit_code, reason):
                 self._exit(JobState(state), exit_code, reason)
 
     def _prepare(self) -> None:
         restart = self._life.turn
-        previous = self._preparing
+        earlier = [task for task in (self._preparing, self._cleaning, self._retaining) if task is not None]
 
         async def prepare() -> None:
-            # One preparation at a time, and none while the commit log may still move.
-            if previous is not None:
-                await asyncio.wait([previous])
+            # One preparation at a time; none while the commit log may still move, or older attempts are cleaned up.
+            if earlier:
+                await asyncio.wait(earlier)
             await self.checkpoints.wait_idle()
             result: PreparedAttempt | JobIsDone | Exception
             try:
@@ -701,7 +713,7 @@ class Coordinator:
                 result = error
             self._mailbox.put_nowait(_Prepared(restart, result))
 
-        self._preparing = self._group.create_task(prepare(), name="prepare attempt")
+        self._preparing = self._spawn(prepare(), "prepare attempt")
 
     def _on_prepared(self, prepared: _Prepared) -> None:
         if self._life.state is not JobState.DEPLOYING or prepared.restart != self._life.turn:
@@ -790,7 +802,7 @@ class Coordinator:
         self._job = self._preparation.job = self._job.replan(parallelism)
         self.statistics.replan(self._job.plan)
         for worker in self._members.resize(self._job.workers):
-            self._spawn(self._retire(worker), f"end worker {worker}")
+            self._group.create_task(self._retire(worker), name=f"end worker {worker}")
         text = f"rescaling from parallelism {before} to {widest(self._job.plan)}"
         self._emit(Event(EventKind.RESCALING, text, {"from": before, "to": widest(self._job.plan)}))
 
@@ -835,12 +847,26 @@ class Coordinator:
 
     async def _end_workers(self) -> None:
         # Whoever cancels does not want to wait for a function that never returns.
-        seconds = CANCEL_SECONDS if self._life.state is JobState.CANCELLED else SHUT_DOWN_SECONDS
-        await self._workers.shut_down("the job is over", seconds)
+        is_cancelled = self._life.state is JobState.CANCELLED
+        await self._workers.shut_down("the job is over", CANCEL_SECONDS if is_cancelled else SHUT_DOWN_SECONDS)
+        if is_cancelled:
+            await self._cut_short()
         if self._preparing is not None:
             await asyncio.wait([self._preparing])
         await self.checkpoints.wait_idle()
         self._mailbox.put_nowait(_WorkersGone())
+
+    async def _cut_short(self) -> None:
+        """Storage or a sink may hang. What is given up here is found by the next run as after a kill."""
+        if not self._steps:
+            return
+        _, hanging = await asyncio.wait(self._steps, timeout=SHUT_DOWN_SECONDS)
+        for task in hanging:
+            self._warn(f"cancelled while this had not ended after {SHUT_DOWN_SECONDS:g} s: {task.get_name()}")
+            task.cancel()
+        if hanging:
+            self._preparing = None
+            self.checkpoints.give_up()
 
     def _exit(self, state: JobState, exit_code: int, reason: str) -> None:
         if self._restart_timer is not None:

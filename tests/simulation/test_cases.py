@@ -15,6 +15,7 @@ from flowpoint.sim.host import SimHost
 from flowpoint.sim.jobs import OUTPUT, STORAGE
 from flowpoint.sim.world import EPOCH_MS
 from flowpoint.snapshot.commit_log import CommitLog
+from flowpoint.snapshot.retention import Cleaner
 from tests.simulation.stage import LOG, Stage, settings, witness
 
 LOG_NUMBERS = 'job.source(LogSource(), uid="log").map(see, uid="see")'
@@ -601,3 +602,47 @@ def test_a_coordinator_that_stood_still_takes_nobody_for_late(kind):
     assert not stage.story("did not let go")
     assert not stage.story("failed:")
     assert stage.output() == once_each(*range(1, 201))
+
+
+def test_a_cancel_does_not_wait_for_a_sink_that_hangs(monkeypatch):
+    stage = Stage(numbers(11) + ROWS, settings())
+
+    async def hang(sink, ctx):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(FileSink, "begin", hang)
+
+    async def script():
+        run = stage.start()
+        await asyncio.sleep(2.0)
+        stage.ask_to_cancel()
+        await stage.finish(run, code=130)
+
+    stage.play(script())
+
+    assert stage.story("had not ended after 5 s: prepare attempt")
+
+
+def test_old_checkpoints_are_removed_one_run_at_a_time(monkeypatch):
+    stage = Stage(numbers(101, rate=100) + ROWS, settings(interval=0.01))
+    running: list[Cleaner] = []
+    most: list[int] = []
+    run_once = Cleaner.run
+
+    async def slow(cleaner, pinned=()):
+        running.append(cleaner)
+        most.append(len(running))
+        await asyncio.sleep(0.05)
+        report = await run_once(cleaner, pinned)
+        running.remove(cleaner)
+        return report
+
+    monkeypatch.setattr(Cleaner, "run", slow)
+
+    async def script():
+        await stage.finish(stage.start())
+
+    stage.play(script())
+
+    assert len(most) > 2
+    assert set(most) == {1}
