@@ -179,7 +179,6 @@ class Coordinator:
         self._outcome: Outcome | None = None
         self._last_failure: messages.Failure | None = None
         self._stop_waiters: list[asyncio.Future[CheckpointRecord]] = []
-        self._checkpoint_waiters: dict[int, list[asyncio.Future[CheckpointRecord]]] = {}
         self._last_stop: CheckpointRecord | None = None
         self._rescale_waiter: asyncio.Future[None] | None = None
         self._group: asyncio.TaskGroup
@@ -563,7 +562,7 @@ class Coordinator:
         verdict = self._policy.failure(self._now(), failure, jitter)
         self._feed(ev.FailureSeen(failure.message, verdict, lost))
 
-    def _fail_by(self, error: Exception, kind: str | None = None) -> None:
+    def _fail_by(self, error: Exception) -> None:
         """A failure that the coordinator itself met."""
         retry = not isinstance(error, FINAL_ERRORS)
         failure = messages.Failure(
@@ -571,7 +570,7 @@ class Coordinator:
             worker=-1,
             subtask=[],
             operator=getattr(error, "operator", ""),
-            kind=kind or type(error).__name__,
+            kind=type(error).__name__,
             message=str(error),
             trace="",
             retry=retry,
@@ -665,8 +664,6 @@ class Coordinator:
                 self._schedule_restart(delay, restart)
             case ev.StartRecords():
                 self._start_records()
-            case ev.StartCheckpoints():
-                pass
             case ev.SuspendCheckpoints():
                 self.checkpoints.suspend()
             case ev.ResumeCheckpoints():
