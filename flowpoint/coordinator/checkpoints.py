@@ -132,7 +132,7 @@ class Checkpoints:
         storage: Storage,
         log: CommitLog,
         send: Callable[[messages.Message], None],
-        spawn: Callable[[Coroutine[Any, Any, None], str], None],
+        spawn: Callable[[Coroutine[Any, Any, None], str], object],
         post: Callable[[Published], None],
         ended: Callable[[CheckpointEnd], None],
     ) -> None:
@@ -193,6 +193,10 @@ class Checkpoints:
         """Wait until nothing is being published, so that the commit log stands still (rule 5)."""
         await self._idle.wait()
 
+    def give_up(self) -> None:
+        """What was being published has been cancelled: its outcome stays unknown here, and nobody asks."""
+        self._idle.set()
+
     def suspend(self) -> None:
         """No periodic checkpoints from here on."""
         self._scheduler.suspend()
@@ -246,6 +250,11 @@ class Checkpoints:
             self._trigger(request.kind, now, request)
         if not self._requests and self._may(TriggerKind.PERIODIC, now):
             self._trigger(TriggerKind.PERIODIC, now, None)
+
+    def postpone(self, lag: float) -> None:
+        """Nobody was heard for so long: what is pending gets the time that was lost."""
+        for running in self._running.values():
+            running.pending.deadline += lag
 
     def _may(self, kind: TriggerKind, now: float) -> bool:
         return self._scheduler.may_trigger(now, len(self._running), kind) is Permission.RUN

@@ -77,8 +77,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Tick:
-    planned: float
-    seen: float
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +171,9 @@ class Coordinator:
         self._preparation = Preparation(host, job, self._storage, self._log, self._warn)
         self._preparing: asyncio.Task[None] | None = None
         self._cleaning: asyncio.Task[None] | None = None
+        self._retaining: asyncio.Task[None] | None = None
+        self._is_retention_due = False
+        self._steps: set[asyncio.Task[None]] = set()
         self._failures = FailureCounter(job.settings.checkpoint.tolerable_failures)
         self._running: _Running | None = None
         self._spawn_wanted = False
@@ -181,10 +183,10 @@ class Coordinator:
         self._release_deadline: float | None = None
         self._restart_timer: asyncio.TimerHandle | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
+        self._awake_at = float("inf")  # the next event is to be handled by then
         self._outcome: Outcome | None = None
         self._last_failure: messages.Failure | None = None
         self._stop_waiters: list[asyncio.Future[CheckpointRecord]] = []
-        self._checkpoint_waiters: dict[int, list[asyncio.Future[CheckpointRecord]]] = {}
         self._last_stop: CheckpointRecord | None = None
         self._rescale_waiter: asyncio.Future[None] | None = None
         self._group: asyncio.TaskGroup
@@ -305,7 +307,9 @@ class Coordinator:
             self._perform(self._life.handle(ev.Begin()))
             self._arm()
             while not self._is_done():
-                self._handle(await self._mailbox.get())
+                mail = await self._mailbox.get()
+                self._excuse_lag()
+                self._handle(mail)
                 self._after_event()
             self._disarm()
         assert self._outcome is not None
@@ -320,8 +324,12 @@ class Coordinator:
         """The attempt that was deployed last, unless it has been released."""
         return None if self._running is None or self._running.is_released else self._running
 
-    def _spawn(self, step: Coroutine[Any, Any, None], name: str) -> None:
-        self._group.create_task(step, name=name)
+    def _spawn(self, step: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Work on storage and sinks, which a cancelled job does not wait for without end; not that on workers."""
+        task = self._group.create_task(step, name=name)
+        self._steps.add(task)
+        task.add_done_callback(self._steps.discard)
+        return task
 
     @staticmethod
     def _now() -> float:
@@ -361,7 +369,7 @@ class Coordinator:
                     self._emit(Event(EventKind.CANCELLING, "cancelling without a last checkpoint"))
                 self._feed(mail)
             case _Tick():
-                self._on_tick(mail)
+                self._on_tick()
             case _Reaped(worker):
                 self._members.reaped(worker)
                 if self._spawn_wanted and not self._members.is_superfluous(worker):
@@ -411,23 +419,31 @@ class Coordinator:
         deadline = self.checkpoints.next_deadline(now)
         if deadline is not None:
             at = min(at, max(deadline, now))
-        self._tick_timer = asyncio.get_running_loop().call_at(at, self._on_timer, at)
+        self._awake_at = at
+        self._tick_timer = asyncio.get_running_loop().call_at(at, self._mailbox.put_nowait, _Tick())
 
-    def _on_timer(self, planned: float) -> None:
-        self._mailbox.put_nowait(_Tick(planned, self._now()))
+    def _excuse_lag(self) -> None:
+        """Whoever stood still heard nobody meanwhile: that is nobody's silence, and nobody is late by it (rule 17)."""
+        now = self._now()
+        lag = now - self._awake_at
+        if lag <= 0.0:
+            return
+        self._members.excuse(now, lag)
+        self.checkpoints.postpone(lag)
+        if self._release_deadline is not None:
+            self._release_deadline += lag
 
     def _disarm(self) -> None:
         if self._tick_timer is not None:
             self._tick_timer.cancel()
             self._tick_timer = None
 
-    def _on_tick(self, tick: _Tick) -> None:
-        # A coordinator that stood still itself heard nobody meanwhile: that is nobody's silence (rule 17).
-        lag = max(0.0, tick.seen - tick.planned)
-        for worker in self._members.tick(self._now(), lag):
+    def _on_tick(self) -> None:
+        now = self._now()
+        for worker in self._members.expired(now):
             seconds = self._job.settings.heartbeat.timeout
             self._workers.lose(worker, f"worker {worker} (pid {self._pid(worker)}) was silent for {seconds:g} s")
-        if self._release_deadline is not None and tick.seen >= self._release_deadline:
+        if self._release_deadline is not None and now >= self._release_deadline:
             self._release_deadline = None
             for worker in self._members.workers(WorkerState.RELEASING):
                 self._workers.lose(worker, f"worker {worker} (pid {self._pid(worker)}) did not let go of its attempt")
@@ -464,7 +480,7 @@ class Coordinator:
         if worker in self._starting:
             return
         self._starting.add(worker)
-        self._spawn(self._workers.start(worker, self._group), f"start worker {worker}")
+        self._group.create_task(self._workers.start(worker, self._group), name=f"start worker {worker}")
 
     async def _reap(self, worker: int) -> None:
         await self._workers.kill(worker)
@@ -502,7 +518,7 @@ class Coordinator:
         self._members.deployed(worker)
         running.deployed.add(worker)
         if self._members.is_deployed:
-            self._cleaning = self._group.create_task(self._clean(running.prepared), name="clean up")
+            self._cleaning = self._spawn(self._clean(running.prepared), "clean up")
 
     async def _clean(self, prepared: PreparedAttempt) -> None:
         error: Exception | None = None
@@ -554,7 +570,7 @@ class Coordinator:
         verdict = self._policy.failure(self._now(), failure, jitter)
         self._feed(ev.FailureSeen(failure.message, verdict, lost))
 
-    def _fail_by(self, error: Exception, kind: str | None = None) -> None:
+    def _fail_by(self, error: Exception) -> None:
         """A failure that the coordinator itself met."""
         retry = not isinstance(error, FINAL_ERRORS)
         failure = messages.Failure(
@@ -562,7 +578,7 @@ class Coordinator:
             worker=-1,
             subtask=[],
             operator=getattr(error, "operator", ""),
-            kind=kind or type(error).__name__,
+            kind=type(error).__name__,
             message=str(error),
             trace="",
             retry=retry,
@@ -611,7 +627,9 @@ class Coordinator:
         running = self._live
         if running is None or running.prepared.number != record.attempt or not self._life.is_live:
             return
-        self._spawn(self._retain(running.prepared), "retention")
+        self._is_retention_due = True
+        if self._retaining is None or self._retaining.done():
+            self._retaining = self._spawn(self._retain(running.prepared), "remove old checkpoints")
         if end.trigger is TriggerKind.STOP:
             self._last_stop = record
             self._feed(ev.StopCheckpointDone(record.id))
@@ -621,9 +639,12 @@ class Coordinator:
             self._feed(ev.FinalCheckpointDone(record.id))
 
     async def _retain(self, prepared: PreparedAttempt) -> None:
-        report = await prepared.cleaner.run(abandoned=self.checkpoints.take_abandoned())
-        for problem in report.problems:
-            self._warn(f"cannot remove old checkpoints: {problem}")
+        """One run at a time, and one more when a checkpoint completes meanwhile."""
+        while self._is_retention_due:
+            self._is_retention_due = False
+            report = await prepared.cleaner.run(abandoned=self.checkpoints.take_abandoned())
+            for problem in report.problems:
+                self._warn(f"cannot remove old checkpoints: {problem}")
 
     # ------------------------------------------------------------------ actions
 
@@ -642,7 +663,7 @@ class Coordinator:
                 self._spawn_wanted = False
                 for worker in workers:
                     if self._members.state(worker) is WorkerState.LOST:
-                        self._spawn(self._reap(worker), f"reap worker {worker}")
+                        self._group.create_task(self._reap(worker), name=f"reap worker {worker}")
             case ev.DeployAttempt():
                 self._prepare()
             case ev.ReleaseAttempt():
@@ -651,8 +672,6 @@ class Coordinator:
                 self._schedule_restart(delay, restart)
             case ev.StartRecords():
                 self._start_records()
-            case ev.StartCheckpoints():
-                pass
             case ev.SuspendCheckpoints():
                 self.checkpoints.suspend()
             case ev.ResumeCheckpoints():
@@ -679,18 +698,18 @@ class Coordinator:
                 self._spawn(self._append(kind), f"append {kind}")
             case ev.EndWorkers():
                 self._spawn_wanted = False
-                self._spawn(self._end_workers(), "end workers")
+                self._group.create_task(self._end_workers(), name="end workers")
             case ev.ExitJob(state, exit_code, reason):
                 self._exit(JobState(state), exit_code, reason)
 
     def _prepare(self) -> None:
         restart = self._life.turn
-        previous = self._preparing
+        earlier = [task for task in (self._preparing, self._cleaning, self._retaining) if task is not None]
 
         async def prepare() -> None:
-            # One preparation at a time, and none while the commit log may still move.
-            if previous is not None:
-                await asyncio.wait([previous])
+            # One preparation at a time; none while the commit log may still move, or older attempts are cleaned up.
+            if earlier:
+                await asyncio.wait(earlier)
             await self.checkpoints.wait_idle()
             result: PreparedAttempt | JobIsDone | Exception
             try:
@@ -699,7 +718,7 @@ class Coordinator:
                 result = error
             self._mailbox.put_nowait(_Prepared(restart, result))
 
-        self._preparing = self._group.create_task(prepare(), name="prepare attempt")
+        self._preparing = self._spawn(prepare(), "prepare attempt")
 
     def _on_prepared(self, prepared: _Prepared) -> None:
         if self._life.state is not JobState.DEPLOYING or prepared.restart != self._life.turn:
@@ -788,7 +807,7 @@ class Coordinator:
         self._job = self._preparation.job = self._job.replan(parallelism)
         self.statistics.replan(self._job.plan)
         for worker in self._members.resize(self._job.workers):
-            self._spawn(self._retire(worker), f"end worker {worker}")
+            self._group.create_task(self._retire(worker), name=f"end worker {worker}")
         text = f"rescaling from parallelism {before} to {widest(self._job.plan)}"
         self._emit(Event(EventKind.RESCALING, text, {"from": before, "to": widest(self._job.plan)}))
 
@@ -833,8 +852,10 @@ class Coordinator:
 
     async def _end_workers(self) -> None:
         # Whoever cancels does not want to wait for a function that never returns.
-        seconds = CANCEL_SECONDS if self._life.state is JobState.CANCELLED else SHUT_DOWN_SECONDS
-        await self._workers.shut_down("the job is over", seconds)
+        is_cancelled = self._life.state is JobState.CANCELLED
+        await self._workers.shut_down("the job is over", CANCEL_SECONDS if is_cancelled else SHUT_DOWN_SECONDS)
+        if is_cancelled:
+            await self._cut_short()
         if self._preparing is not None:
             await asyncio.wait([self._preparing])
         await self.checkpoints.wait_idle()
@@ -842,6 +863,18 @@ class Coordinator:
             # Nobody writes any more: what checkpoints that never came about have left goes with the job.
             await self._running.prepared.cleaner.sweep(is_over=True)
         self._mailbox.put_nowait(_WorkersGone())
+
+    async def _cut_short(self) -> None:
+        """Storage or a sink may hang. What is given up here is found by the next run as after a kill."""
+        if not self._steps:
+            return
+        _, hanging = await asyncio.wait(self._steps, timeout=SHUT_DOWN_SECONDS)
+        for task in hanging:
+            self._warn(f"cancelled while this had not ended after {SHUT_DOWN_SECONDS:g} s: {task.get_name()}")
+            task.cancel()
+        if hanging:
+            self._preparing = None
+            self.checkpoints.give_up()
 
     def _exit(self, state: JobState, exit_code: int, reason: str) -> None:
         if self._restart_timer is not None:

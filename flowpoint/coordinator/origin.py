@@ -39,9 +39,9 @@ def origin_of(entries: Sequence[CommitEntry], lineage: str) -> Origin | None:
     return Origin(**data) if data is not None else None
 
 
-def rescaled_to(entries: Sequence[CommitEntry]) -> int:
-    """The parallelism that the last rescale gave the job; 0 when it was never rescaled."""
-    attempts = [entry for entry in entries if entry.kind == CommitKind.ATTEMPT]
+def rescaled_to(entries: Sequence[CommitEntry], lineage: str) -> int:
+    """The parallelism that a lineage has since it was rescaled, or was run with after that; 0: it was never rescaled."""
+    attempts = [entry for entry in entries if entry.kind == CommitKind.ATTEMPT and entry.lineage == lineage]
     return int(attempts[-1].extra.get(_PARALLELISM, 0)) if attempts else 0
 
 

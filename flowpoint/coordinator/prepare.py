@@ -116,7 +116,9 @@ class Preparation:
         if done is not None:
             return done
         assert self._lineage is not None
-        rescaled = self.job.rescaled or rescaled_to(entries)
+        # Once it was rescaled, later runs keep what this one uses: another one that a person gave it now, as well.
+        is_rescaled = self.job.rescaled or rescaled_to(entries, self._lineage)
+        rescaled = self.job.settings.parallelism if is_rescaled else 0
         begun = await self._log.begin_attempt(self._lineage, extra=facts(self._origin, rescaled))
         try:
             return await self._prepare(begun)

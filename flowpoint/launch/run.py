@@ -38,6 +38,7 @@ from flowpoint.model.settings import Settings
 from flowpoint.plan.compile import CompiledJob, compile_graph
 from flowpoint.plan.graph import StreamGraph
 from flowpoint.protocol.job_table import JobState
+from flowpoint.protocol.recovery import standing
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.names import MANIFEST
 from flowpoint.snapshot.storage import FolderStorage
@@ -188,10 +189,12 @@ class _Run:
 
     async def _rescaled(self) -> int:
         """The parallelism that the job has by a rescale in an earlier run, unless the person says another one now."""
-        if self._assembled.options.names_parallelism():
+        options = self._assembled.options
+        if options.names_parallelism() or options.fresh or options.source is not None:
             return 0
         storage = FolderStorage(self._host.disk, self._host.new_id, self._storage_root())
-        return rescaled_to(await CommitLog(storage, "", self._host).entries())
+        entries = standing(await CommitLog(storage, "", self._host).entries())
+        return rescaled_to(entries, entries[-1].lineage) if entries else 0
 
     def _replan(self, parallelism: int) -> JobToRun:
         """The job with another parallelism."""

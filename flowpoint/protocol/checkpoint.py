@@ -41,7 +41,6 @@ class CheckpointFailure(StrEnum):
 
     DECLINED = "declined"
     EXPIRED = "expired"
-    WRITE_FAILED = "write_failed"
     FINALIZE_FAILED = "finalize_failed"
     ABORTED_BY_FAILOVER = "aborted_by_failover"
     ABORTED_BY_STOP = "aborted_by_stop"
@@ -64,7 +63,6 @@ class CheckpointFailure(StrEnum):
 _TEXTS: Mapping[CheckpointFailure, str] = {
     CheckpointFailure.DECLINED: "a subtask declined it",
     CheckpointFailure.EXPIRED: "it was not complete within checkpoint.timeout",
-    CheckpointFailure.WRITE_FAILED: "a subtask could not write its part",
     CheckpointFailure.FINALIZE_FAILED: "its manifest or commit entry could not be written",
     CheckpointFailure.ABORTED_BY_FAILOVER: "the attempt failed meanwhile",
     CheckpointFailure.ABORTED_BY_STOP: "the job was stopped or cancelled meanwhile",
@@ -77,7 +75,6 @@ _COUNTING = frozenset(
     {
         CheckpointFailure.DECLINED,
         CheckpointFailure.EXPIRED,
-        CheckpointFailure.WRITE_FAILED,
         CheckpointFailure.FINALIZE_FAILED,
     }
 )

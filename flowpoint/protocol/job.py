@@ -61,7 +61,7 @@ class JobLife:
         >>> life.handle(ev.WorkersReady())
         [DeployAttempt()]
         >>> life.handle(ev.AllDeployed())
-        [StartRecords(), StartCheckpoints()]
+        [StartRecords()]
         >>> str(life.state)
         'running'
     """
@@ -109,11 +109,6 @@ class JobLife:
     def awaits_workers(self) -> bool:
         """Whether `WorkersReady` is to be sent as soon as it is true."""
         return self._state in (JobState.STARTING, JobState.RESTARTING) and not self._is_ready
-
-    @property
-    def stop_wanted(self) -> bool:
-        """Whether a graceful stop has been asked for and not come about yet."""
-        return self._stop is not None
 
     def handle(self, event: JobEvent) -> list[JobAction]:
         """Take an event; returns what is to be done, in this order.
@@ -200,7 +195,7 @@ class JobLife:
         return self._state, [ev.SpawnWorkers()]
 
     def _on_deployed(self) -> _Step:
-        actions: list[JobAction] = [ev.StartRecords(), ev.StartCheckpoints()]
+        actions: list[JobAction] = [ev.StartRecords()]
         if self._rescale is not None:
             self._rescale = None
             actions.append(ev.ReportRescaled())

@@ -227,12 +227,7 @@ class ScheduleRestart:
 
 @dataclass(frozen=True, slots=True)
 class StartRecords:
-    """Send `Start` to every worker."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartCheckpoints:
-    """Begin periodic checkpoints (`CheckpointScheduler.start`)."""
+    """Send `Start` to every worker, and begin periodic checkpoints (`CheckpointScheduler.start`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +333,6 @@ JobAction = (
     | ReleaseAttempt
     | ScheduleRestart
     | StartRecords
-    | StartCheckpoints
     | SuspendCheckpoints
     | ResumeCheckpoints
     | AbortCheckpoints

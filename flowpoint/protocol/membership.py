@@ -93,7 +93,7 @@ class Membership:
         True
         >>> members.is_ready
         True
-        >>> members.tick(now=11.0, lag=0.0)
+        >>> members.expired(now=11.0)
         [0]
     """
 
@@ -216,15 +216,14 @@ class Membership:
         self._slots[worker].pid = 0
         self._drop_superfluous()
 
-    def tick(self, now: float, lag: float) -> list[int]:
-        """Call regularly. `lag`: how much later than planned this call comes. Returns the expired workers."""
+    def excuse(self, now: float, lag: float) -> None:
+        """The caller stood still for `lag` seconds: it is later than it had planned to look again."""
         assert lag >= 0.0, f"{lag=}"
         for slot in self._slots:
             slot.heard_at = min(now, slot.heard_at + lag)
-        return self.expired(now)
 
     def expired(self, now: float) -> list[int]:
-        """The workers that have been silent for too long. They stay so until the caller says `lost`."""
+        """The workers that have been silent for too long; ask regularly. They stay so until the caller says `lost`."""
         return [worker for worker, slot in enumerate(self._slots) if now - slot.heard_at >= self._patience(slot)]
 
     def _patience(self, slot: _Slot) -> float:

@@ -80,8 +80,10 @@ class Programs:
             self.world.trace.mark(f"event {event.kind}")
 
         graph = build_job(self.source, {}).graph()
-        parallelism = rescaled_to(entries) or self.settings.parallelism
-        to_run = self._plan(graph, self._wishes(entries), parallelism)
+        wishes = self._wishes(entries)
+        goes_on = entries and not wishes.fresh and not wishes.source
+        rescaled = rescaled_to(entries, entries[-1].lineage) if goes_on else 0
+        to_run = self._plan(graph, wishes, rescaled or self.settings.parallelism)
         coordinator = Coordinator(host, to_run, emit, on_workers)
         self.running, self.requests = (self.world.process_of(host), coordinator), []
         outcome = await coordinator.run()

@@ -88,9 +88,7 @@ class CommitLog:
         self._known = listed | {number: entry for number, entry in self._known.items() if number > newest}
         return list(listed.values())
 
-    async def begin_attempt(
-        self, lineage: str, *, extra: Mapping[str, Any] | None = None, at_least: int = 1
-    ) -> CommitEntry:
+    async def begin_attempt(self, lineage: str, *, extra: Mapping[str, Any] | None = None) -> CommitEntry:
         """Begin the next attempt: append "attempt", which fences every older one.
 
         The entry repeats the newest checkpoint of `lineage`, if the log has one. Should another coordinator begin an
@@ -99,7 +97,6 @@ class CommitLog:
         Args:
             lineage: the lineage that the attempt continues or founds.
             extra: further facts for the entry.
-            at_least: the lowest number the attempt may get (a restored copy's attempt + 1).
 
         Raises:
             SnapshotError: an entry is damaged.
@@ -111,7 +108,7 @@ class CommitLog:
             for _ in range(_CONFLICTS_MAX):
                 nonce = self._host.new_id()
                 entries = await self.entries()
-                attempt = max([at_least, *(entry.attempt + 1 for entry in entries)])
+                attempt = max((entry.attempt + 1 for entry in entries), default=1)
                 number = entries[-1].number + 1 if entries else 1
                 newest = _newest_of(entries, lineage)
                 entry = self._entry(number, "attempt", attempt, lineage, newest, nonce, extra)

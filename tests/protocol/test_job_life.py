@@ -160,7 +160,7 @@ def test_when_a_worker_dies_then_it_is_killed_the_others_released_and_all_starts
     ]
     assert life.handle(ev.RestartDue(1)) == [ev.SpawnWorkers()]
     assert life.handle(ev.WorkersReady()) == [ev.DeployAttempt()]
-    assert life.handle(ev.AllDeployed()) == [ev.StartRecords(), ev.StartCheckpoints()]
+    assert life.handle(ev.AllDeployed()) == [ev.StartRecords()]
     assert life.restarts == 1
 
 
@@ -234,14 +234,12 @@ def test_when_a_stop_is_asked_for_and_a_failure_comes_then_it_still_happens_afte
     restart = life.turn
     actions = told(life, ev.RestartDue(restart), ev.WorkersReady(), ev.AllDeployed())
 
-    assert actions[-4:] == [
+    assert actions[-3:] == [
         ev.StartRecords(),
-        ev.StartCheckpoints(),
         ev.SuspendCheckpoints(),
         ev.TriggerStopCheckpoint(),
     ]
     assert life.state is JobState.STOPPING
-    assert life.stop_wanted
 
 
 def test_when_the_checkpoint_of_a_stop_fails_then_the_sources_go_on_and_the_stop_is_over():
@@ -253,7 +251,6 @@ def test_when_the_checkpoint_of_a_stop_fails_then_the_sources_go_on_and_the_stop
         ev.ResumeCheckpoints(),
     ]
     assert life.state is JobState.RUNNING
-    assert not life.stop_wanted
 
 
 def test_when_the_stop_fails_after_all_input_has_ended_then_the_job_finishes():
@@ -342,7 +339,7 @@ def test_when_a_rescale_is_asked_for_then_a_checkpoint_is_taken_and_the_next_att
         ev.ScheduleRestart(0.0, restart=1),
     ]
     assert told(life, ev.RestartDue(1), ev.WorkersReady()) == [ev.SpawnWorkers(), ev.DeployAttempt()]
-    assert life.handle(ev.AllDeployed()) == [ev.StartRecords(), ev.StartCheckpoints(), ev.ReportRescaled()]
+    assert life.handle(ev.AllDeployed()) == [ev.StartRecords(), ev.ReportRescaled()]
     assert life.restarts == 0
 
 
@@ -550,8 +547,8 @@ class World:
                 self.stale_timers += (self.timer,) if self.timer else ()
                 self.timer = restart
             case ev.StartRecords():
-                self.flowing = True
-            case ev.StartCheckpoints() | ev.ResumeCheckpoints():
+                self.flowing = self.periodic = True
+            case ev.ResumeCheckpoints():
                 self.periodic = True
             case ev.SuspendCheckpoints():
                 self.periodic = False

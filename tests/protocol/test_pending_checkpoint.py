@@ -261,7 +261,9 @@ def test_when_more_fail_in_a_row_than_tolerable_then_the_job_fails_over_and_coun
 def test_when_many_subtasks_decline_one_checkpoint_then_it_counts_once():
     counter = FailureCounter(1)
 
-    assert not any(counter.failed(1, reason) for reason in (CheckpointFailure.DECLINED, CheckpointFailure.WRITE_FAILED))
+    assert not any(
+        counter.failed(1, reason) for reason in (CheckpointFailure.DECLINED, CheckpointFailure.FINALIZE_FAILED)
+    )
     assert counter.count == 1
 
 
@@ -269,7 +271,7 @@ def test_when_a_checkpoint_that_led_to_a_failover_is_heard_of_again_then_it_does
     counter = FailureCounter(0)
     counter.failed(1, CheckpointFailure.DECLINED)
 
-    assert not counter.failed(1, CheckpointFailure.WRITE_FAILED)
+    assert not counter.failed(1, CheckpointFailure.FINALIZE_FAILED)
     assert counter.failed(2, CheckpointFailure.DECLINED)
 
 

@@ -53,7 +53,7 @@ def test_when_superfluous_workers_fall_silent_then_nobody_is_expired():
     members.resize(1)
     members.beat(0, "i0", now=100.0)
 
-    assert members.tick(now=100.0, lag=0.0) == []
+    assert members.expired(now=100.0) == []
 
 
 def test_when_a_job_shrinks_and_grows_again_then_the_slots_are_new():

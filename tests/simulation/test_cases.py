@@ -16,6 +16,7 @@ from flowpoint.sim.host import SimHost
 from flowpoint.sim.jobs import OUTPUT, STORAGE
 from flowpoint.sim.world import EPOCH_MS
 from flowpoint.snapshot.commit_log import CommitLog
+from flowpoint.snapshot.retention import Cleaner
 from tests.simulation.stage import LOG, Stage, settings, witness
 
 LOG_NUMBERS = 'job.source(LogSource(), uid="log").map(see, uid="see")'
@@ -602,3 +603,75 @@ def test_whatever_a_users_sink_raises_in_the_coordinator_is_the_users_error_and_
     stage.play(script())
 
     assert stage.story("the job is failed", "sink 'out': begin() failed: ValueError: no such table", "3 times")
+
+
+@pytest.mark.parametrize("kind", [messages.Trigger, messages.Release])
+def test_a_coordinator_that_stood_still_takes_nobody_for_late(kind):
+    stage = Stage(numbers(201, rate=100) + ROWS, settings(2))
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: stage.completed(1))
+
+        def stand_still(link, message):
+            stage.world.pause(run)
+            return True
+
+        stage.on_message(kind, stand_still, once=True)
+        if kind is messages.Release:
+            stage.kill(stage.workers()[0])
+        await stage.until(lambda: run.paused)
+        await asyncio.sleep(8.0)
+        stage.world.resume(run)
+        await stage.finish(run)
+
+    stage.play(script())
+
+    assert stage.story("goes on (SIGCONT)")
+    assert not stage.story("did not let go")
+    assert not stage.story("failed:")
+    assert stage.output() == once_each(*range(1, 201))
+
+
+def test_a_cancel_does_not_wait_for_a_sink_that_hangs(monkeypatch):
+    stage = Stage(numbers(11) + ROWS, settings())
+
+    async def hang(sink, ctx):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(FileSink, "begin", hang)
+
+    async def script():
+        run = stage.start()
+        await asyncio.sleep(2.0)
+        stage.ask_to_cancel()
+        await stage.finish(run, code=130)
+
+    stage.play(script())
+
+    assert stage.story("had not ended after 5 s: prepare attempt")
+
+
+def test_old_checkpoints_are_removed_one_run_at_a_time(monkeypatch):
+    stage = Stage(numbers(101, rate=100) + ROWS, settings(interval=0.01))
+    running: list[Cleaner] = []
+    most: list[int] = []
+    run_once = Cleaner.run
+
+    async def slow(cleaner, pinned=()):
+        running.append(cleaner)
+        most.append(len(running))
+        await asyncio.sleep(0.05)
+        report = await run_once(cleaner, pinned)
+        running.remove(cleaner)
+        return report
+
+    monkeypatch.setattr(Cleaner, "run", slow)
+
+    async def script():
+        await stage.finish(stage.start())
+
+    stage.play(script())
+
+    assert len(most) > 2
+    assert set(most) == {1}

@@ -46,10 +46,6 @@ async def test_a_new_lineage_starts_without_a_checkpoint_but_with_the_next_attem
     assert (back.attempt, back.checkpoint, back.directory) == (3, 1, "chk-1-a1")
 
 
-async def test_an_attempt_may_be_asked_to_start_above_a_number() -> None:
-    assert (await Coordinator(MemoryDisk()).log.begin_attempt("L1", at_least=8)).attempt == 8
-
-
 async def test_a_newer_attempt_fences_the_older_one_also_in_the_same_process() -> None:
     coordinator = Coordinator(MemoryDisk())
     await coordinator.begin()
