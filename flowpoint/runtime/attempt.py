@@ -14,6 +14,7 @@ from flowpoint.model import messages
 from flowpoint.model.plan import JobPlan
 from flowpoint.runtime.assembly import Assembly, Surroundings
 from flowpoint.runtime.failures import engine_class, say, users_trace
+from flowpoint.runtime.parts import finish
 from flowpoint.runtime.source_subtask import SourceSubtask
 from flowpoint.runtime.subtask import Subtask
 
@@ -35,10 +36,14 @@ class Attempt:
         try:
             await self._build_and_run()
         finally:
-            # Those that never ran; the others have closed themselves.
-            for subtask in self._subtasks:
-                await subtask.close()
-            await self._around.exchange.close()
+            # To its end: an attempt that has failed may be released while it closes.
+            await finish(self._close())
+
+    async def _close(self) -> None:
+        # Those that never ran; the others have closed themselves.
+        for subtask in self._subtasks:
+            await subtask.close()
+        await self._around.exchange.close()
 
     async def _build_and_run(self) -> None:
         try:

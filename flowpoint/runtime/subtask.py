@@ -30,7 +30,7 @@ from flowpoint.model.elements import END_OF_INPUT, WATERMARK_MIN, Barrier, Batch
 from flowpoint.model.manifest import SubtaskState
 from flowpoint.model.plan import SubtaskId
 from flowpoint.runtime.outputs import Outputs
-from flowpoint.runtime.parts import Captured, KeyedPart, Part, SinkPart, merged
+from flowpoint.runtime.parts import Captured, KeyedPart, Part, SinkPart, finish, merged
 from flowpoint.runtime.pipeline import Pipeline
 
 SLICE_SECONDS: Final = 0.01
@@ -150,7 +150,8 @@ class Subtask:
                     group.create_task(self._for_ever(self._run_commits(self._sink)), name=f"commits {self.id}")
                 group.create_task(self._for_ever(self._begin()), name=f"loop {self.id}")
         finally:
-            await self.close()
+            # To its end: a subtask that has failed may be cancelled while it closes.
+            await finish(self.close())
 
     async def _for_ever(self, duty: Coroutine[Any, Any, None]) -> None:
         """Do a duty that has no end. A `CancelledError` that nobody asked for would end it unnoticed."""
