@@ -422,6 +422,8 @@ class Subtask:
         """Make what was captured durable, in order, and acknowledge it while anybody waits for it."""
         while True:
             capture = await self._captures.get()
+            if self._sink is not None and capture.barrier is not None:
+                await self._sink.finish_preparing(capture.barrier.checkpoint)
             operators, failure = await self._write(capture.parts)
             saved, failure_saved = await self._save(capture)
             self._unwritten.remove(capture)
