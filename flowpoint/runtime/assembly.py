@@ -259,7 +259,7 @@ class Assembly:
             clock=HostClock(self._around.host),
             restored_checkpoint=self._deploy.restored_checkpoint,
             skip_lost_input=bool(self._deploy.source.get("skip_lost_input")),
-            metrics=counters.connector,
+            metrics=counters.connector.setdefault(spec.uid, {}),
             log=self._around.log,
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from typing import Any
 
 from flowpoint.errors import FINAL_ERRORS, FlowPointError, UserCodeError
 from flowpoint.model import messages
@@ -100,9 +101,9 @@ class Attempt:
             if isinstance(subtask, SourceSubtask):
                 subtask.resume()
 
-    def counters(self) -> dict[str, dict[str, float]]:
-        """The numbers of every subtask, under the uid of each operator it runs: "uid#index"."""
-        shown: dict[str, dict[str, float]] = {}
+    def counters(self) -> dict[str, dict[str, Any]]:
+        """The numbers of every subtask, under the uid of each operator it runs: "uid#index". See `messages.Stats`."""
+        shown: dict[str, dict[str, Any]] = {}
         for subtask in self._subtasks:
             numbers = subtask.statistics()
             for uid in self._uids[subtask.id.task]:
@@ -112,6 +113,7 @@ class Attempt:
                     "records_out": numbers.records_out,
                     "busy": numbers.busy,
                     "blocked": numbers.blocked,
+                    "metrics": dict(numbers.connector.get(uid, {})),
                 }
         return shown
 

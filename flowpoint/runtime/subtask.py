@@ -56,14 +56,17 @@ Report: TypeAlias = Callable[[messages.Message], None]
 
 @dataclass(slots=True)
 class Counters:
-    """Numbers of one subtask since its start. Seconds are of the loop's clock."""
+    """Numbers of one subtask since its start. Seconds are of the loop's clock.
+
+    connector: what connectors count themselves, by uid.
+    """
 
     records_in: int = 0
     records_out: int = 0
     busy: float = 0.0
     blocked: float = 0.0
     alignment_ms: int = 0
-    connector: dict[str, int] = field(default_factory=dict)
+    connector: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
