@@ -20,7 +20,7 @@ def command(job: str, as_json: bool) -> None:
         output.print_json(status)
         return
     for label, text in _lines(status):
-        click.echo(f"{label:<16}{text}")
+        click.echo(f"{label:<15} {text}")
 
 
 def _lines(status: Data) -> list[tuple[str, str]]:
@@ -39,6 +39,10 @@ def _lines(status: Data) -> list[tuple[str, str]]:
         ("back-pressure", output.share(status["backpressure"])),
         ("last checkpoint", output.checkpoint_line(status["last_checkpoint"])),
     ]
+    for operator in status.get("operators", []):
+        if metrics := operator.get("metrics"):
+            figures = ", ".join(f"{name} {output.count(value)}" for name, value in sorted(metrics.items()))
+            lines.append((operator["uid"], figures))
     if status.get("reason"):
         lines.append(("reason", str(status["reason"])))
     return lines

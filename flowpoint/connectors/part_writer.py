@@ -55,6 +55,8 @@ class _OpenPart:
 class PartWriter:
     """A SinkWriter whose committables are `{"folder", "hidden", "final", "subtask", "checkpoint", "bytes", "records"}`."""
 
+    prepares_beside = True
+
     def __init__(self, folder: str, line_format: LineFormat, ctx: ConnectorContext) -> None:
         self._folder = folder
         self._format = line_format

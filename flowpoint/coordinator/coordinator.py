@@ -859,7 +859,7 @@ class Coordinator:
         if self._preparing is not None:
             await asyncio.wait([self._preparing])
         await self.checkpoints.wait_idle()
-        if self._running is not None:
+        if self._running is not None and not is_cancelled:
             # Nobody writes any more: what checkpoints that never came about have left goes with the job.
             await self._running.prepared.cleaner.sweep(is_over=True)
         self._mailbox.put_nowait(_WorkersGone())

@@ -6,7 +6,8 @@ earlier attempts did is kept apart and added.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flowpoint.model.messages import Stats
@@ -22,7 +23,7 @@ class Statistics:
         self._plan = plan
         self._earlier_in = 0
         self._earlier_out = 0
-        self._samples: dict[int, deque[tuple[float, dict[str, dict[str, float]]]]] = {}
+        self._samples: dict[int, deque[tuple[float, dict[str, dict[str, Any]]]]] = {}
 
     def replan(self, plan: JobPlan) -> None:
         """From the next attempt on the job has this plan."""
@@ -50,7 +51,7 @@ class Statistics:
         """Records that sinks were given, over all attempts."""
         return self._earlier_out + int(self._sum(OperatorKind.SINK, "records_out"))
 
-    def _latest(self) -> dict[str, dict[str, float]]:
+    def _latest(self) -> dict[str, dict[str, Any]]:
         return {name: numbers for samples in self._samples.values() for name, numbers in samples[-1][1].items()}
 
     def _uids(self, kind: OperatorKind) -> list[str]:
@@ -58,7 +59,7 @@ class Statistics:
 
     def _sum(self, kind: OperatorKind, field: str) -> float:
         latest, uids = self._latest(), set(self._uids(kind))
-        return sum(numbers[field] for name, numbers in latest.items() if name.rpartition("#")[0] in uids)
+        return sum(float(numbers[field]) for name, numbers in latest.items() if name.rpartition("#")[0] in uids)
 
     def _rate(self, names: set[str], field: str) -> float:
         """Growth of a field per second over the window, for the subtasks in `names`."""
@@ -84,11 +85,15 @@ class Statistics:
         samples = self._samples.get(worker)
         if not samples or samples[-1][0] <= samples[0][0]:
             return 0.0
-        tasks = {numbers["task"]: name for name, numbers in samples[-1][1].items()}
-        return self._rate(set(tasks.values()), "records_in")
+        # Operators of one chain have the same numbers: those of one of them count.
+        subtasks = {(numbers["task"], name.rpartition("#")[2]): name for name, numbers in samples[-1][1].items()}
+        return self._rate(set(subtasks.values()), "records_in")
 
     def operators(self) -> list[dict[str, Any]]:
-        """Per operator: uid, name, parallelism, records_in, records_out, rate, backpressure."""
+        """Per operator: uid, name, parallelism, records_in, records_out, rate, backpressure, metrics.
+
+        `metrics` are what its connector counts itself, since the attempt began.
+        """
         latest = self._latest()
         shown = []
         for spec in self._plan.operators:
@@ -102,6 +107,14 @@ class Statistics:
                     "records_out": int(sum(latest[name]["records_out"] for name in names)),
                     "rate": round(self._rate(names, "records_in"), 1),
                     "backpressure": round(max((self._rate({n}, "blocked") for n in names), default=0.0), 3),
+                    "metrics": _added_up(latest[name].get("metrics", {}) for name in sorted(names)),
                 }
             )
         return shown
+
+
+def _added_up(metrics: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for one in metrics:
+        total.update(one)
+    return dict(total)

@@ -8,8 +8,9 @@ Data is JSON-able, since it leaves the process. The keys are a contract with use
 
 - status: name, state, attempt, restarts, parallelism, records_in, records_out, rate, lag, backpressure,
   last_checkpoint {id, duration_ms, bytes, alignment_ms} or None, reason, job_file, pid, started (epoch ms), and
-  operators: a list of {uid, name, parallelism, records_in, records_out, rate, backpressure}. `rate` is records/s,
-  `backpressure` a share from 0 to 1, `lag` seconds or None when the job has no event time.
+  operators: a list of {uid, name, parallelism, records_in, records_out, rate, backpressure, metrics}. `rate` is
+  records/s, `backpressure` a share from 0 to 1, `lag` seconds or None when the job has no event time, `metrics` what
+  the operator's connector counts itself ({"lines_skipped": 3}, say).
 - workers: a list of {index, pid, subtasks: ["uid#0", ...], cpu_percent, rss_bytes, rate}.
 - savepoint, stop with a savepoint: {id, path, duration_ms, bytes}, and what `checkpoints` shows.
 - checkpoints: a list of {id, attempt, kind, state, started (epoch ms), duration_ms, bytes, parent, path, reason}.

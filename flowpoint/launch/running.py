@@ -59,7 +59,10 @@ class RunningJob:
     def workers(self) -> list[Data]:
         """See `JobControl`."""
         shown = []
-        for index, (pid, _) in self._coordinator.pids().items():
+        pids = self._coordinator.pids()
+        living = {pid for pid, _ in pids.values()}
+        self._processes = {pid: process for pid, process in self._processes.items() if pid in living}
+        for index, (pid, _) in pids.items():
             cpu, rss = self._usage(pid)
             shown.append(
                 {

@@ -119,7 +119,10 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Numbers for the live table, about once a second. `subtasks` maps "uid#index" -> counters."""
+    """Numbers for the live table, about once a second. `subtasks` maps "uid#index" -> counters.
+
+    Counters are numbers; "metrics" is a dict of those that the operator's connector counts itself.
+    """
 
     attempt: int
     worker: int

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,7 +43,16 @@ from flowpoint.runtime.operators.calls import Port
 from flowpoint.runtime.operators.process import KeyedParts, Process
 from flowpoint.runtime.operators.timestamps import TimestampAssigner
 from flowpoint.runtime.outputs import EdgeOutput, Outputs, Routes
-from flowpoint.runtime.parts import KeyedPart, Part, SaveFiles, SinkPart, WatermarkPart, WriteSavepoint, WriteState
+from flowpoint.runtime.parts import (
+    KeyedPart,
+    Part,
+    SaveFiles,
+    SinkPart,
+    WatermarkPart,
+    WriteSavepoint,
+    WriteState,
+    finish,
+)
 from flowpoint.runtime.pipeline import Operator, Pipeline
 from flowpoint.runtime.processing_subtask import Channel, ProcessingSubtask, Unaligned
 from flowpoint.runtime.source_subtask import SourcePart, SourceSubtask, SplitState
@@ -103,8 +112,7 @@ class Assembly:
             for subtask in mine:
                 built.append(await self._build_subtask(subtask))  # noqa: PERF401  what is built must be closed
         except BaseException:
-            for subtask_built in built:
-                await subtask_built.close()
+            await finish(_close_all(built))
             raise
         return built
 
@@ -120,7 +128,7 @@ class Assembly:
             entries = {one.uid for one in restored}
             pipeline = Pipeline(operators.stages, emit, outputs.expect, entries)
         except BaseException:
-            await operators.close(f"subtask {subtask}", self._around.log)
+            await finish(operators.close(f"subtask {subtask}", self._around.log))
             raise
         built = SubtaskParts(
             id=subtask,
@@ -306,7 +314,7 @@ class Assembly:
             clock=HostClock(self._around.host),
             restored_checkpoint=self._deploy.restored_checkpoint,
             skip_lost_input=bool(self._deploy.source.get("skip_lost_input")),
-            metrics=counters.connector,
+            metrics=counters.connector.setdefault(spec.uid, {}),
             log=self._around.log,
         )
 
@@ -523,3 +531,8 @@ def _own_copy(function: Any) -> Any:
         return copy.deepcopy(function)
     except Exception:  # noqa: BLE001  an object that refuses a deep copy is shared in depth, never in its own attributes
         return copy.copy(function)
+
+
+async def _close_all(subtasks: Iterable[Subtask]) -> None:
+    for subtask in subtasks:
+        await subtask.close()

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from typing import Any
 
 from flowpoint.errors import FINAL_ERRORS, FlowPointError, UserCodeError
 from flowpoint.model import messages
 from flowpoint.model.plan import JobPlan
 from flowpoint.runtime.assembly import Assembly, Surroundings
 from flowpoint.runtime.failures import engine_class, say, users_trace
+from flowpoint.runtime.parts import finish
 from flowpoint.runtime.source_subtask import SourceSubtask
 from flowpoint.runtime.subtask import Subtask
 
@@ -35,10 +37,14 @@ class Attempt:
         try:
             await self._build_and_run()
         finally:
-            # Those that never ran; the others have closed themselves.
-            for subtask in self._subtasks:
-                await subtask.close()
-            await self._around.exchange.close()
+            # To its end: an attempt that has failed may be released while it closes.
+            await finish(self._close())
+
+    async def _close(self) -> None:
+        # Those that never ran; the others have closed themselves.
+        for subtask in self._subtasks:
+            await subtask.close()
+        await self._around.exchange.close()
 
     async def _build_and_run(self) -> None:
         try:
@@ -97,9 +103,9 @@ class Attempt:
             if isinstance(subtask, SourceSubtask):
                 subtask.resume()
 
-    def counters(self) -> dict[str, dict[str, float]]:
-        """The numbers of every subtask, under the uid of each operator it runs: "uid#index"."""
-        shown: dict[str, dict[str, float]] = {}
+    def counters(self) -> dict[str, dict[str, Any]]:
+        """The numbers of every subtask, under the uid of each operator it runs: "uid#index". See `messages.Stats`."""
+        shown: dict[str, dict[str, Any]] = {}
         for subtask in self._subtasks:
             numbers = subtask.statistics()
             for uid in self._uids[subtask.id.task]:
@@ -109,6 +115,7 @@ class Attempt:
                     "records_out": numbers.records_out,
                     "busy": numbers.busy,
                     "blocked": numbers.blocked,
+                    "metrics": dict(numbers.connector.get(uid, {})),
                 }
         return shown
 

@@ -7,7 +7,7 @@ Positions and committables are JSON-able data, so that a manifest can be read wi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, runtime_checkable
 
@@ -120,14 +120,29 @@ class SinkWriter(Protocol):
     async def write(self, batch: list[Any]) -> None:
         """Take these records. May wait: that is back-pressure. The list must not be kept."""
 
-    async def prepare(self, checkpoint: int) -> Any:
+    def prepare(self, checkpoint: int) -> Coroutine[Any, Any, Any]:
         """Make everything written so far durable but invisible; returns a JSON-able committable, or None if empty.
 
-        The next `write` belongs to the next checkpoint.
+        The next `write` belongs to the next checkpoint. It waits for this; see `PreparesBeside` for those that need not.
         """
 
     async def close(self) -> None:
         """Release what is open. What was not prepared is lost, and rightly so."""
+
+
+@runtime_checkable
+class PreparesBeside(Protocol):
+    """What a writer has besides when its `prepare` need not be awaited before the next `write`.
+
+    With `prepares_beside` True the call itself must end the checkpoint's share: records written afterwards belong to the
+    next one, while the coroutine that it returned makes the share durable beside the stream. These are awaited in order,
+    one at a time. One that fails ends the attempt; one that is not awaited any more is closed without having begun.
+    """
+
+    prepares_beside: bool
+
+    def prepare(self, checkpoint: int) -> Coroutine[Any, Any, Any]:
+        """See `SinkWriter`."""
 
 
 class Sink(Protocol):

@@ -16,14 +16,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from flowpoint.errors import BadRecordError, UserCodeError
+from flowpoint.errors import BadRecordError, StorageError, UserCodeError
 from flowpoint.model.elements import WATERMARK_MIN, Barrier
 from flowpoint.model.manifest import StateFile, SubtaskState
-from flowpoint.runtime.contracts import ConnectorContext, Sink, SinkWithFiles, SinkWriter
+from flowpoint.runtime.contracts import ConnectorContext, PreparesBeside, Sink, SinkWithFiles, SinkWriter
 from flowpoint.runtime.failures import naming, shorten
 from flowpoint.state.backend import Backend, Frozen
 
@@ -173,7 +174,11 @@ class WatermarkPart:
 
 @dataclass(slots=True)
 class SinkPart:
-    """A sink: what was prepared and not yet confirmed is state (rule 7), oldest first."""
+    """A sink: what was prepared and not yet confirmed is state (rule 7), oldest first.
+
+    A writer that prepares beside the stream is only *asked* at the barrier: its committable stands in `uncommitted` at
+    once, and gets its data in `finish_preparing`, before anything of that barrier is written or acknowledged.
+    """
 
     uid: str
     sink: Sink
@@ -181,6 +186,7 @@ class SinkPart:
     save_files: SaveFiles
     writer: SinkWriter | None = None
     uncommitted: list[dict[str, Any]] = field(default_factory=list)
+    preparing: deque[tuple[dict[str, Any], Coroutine[Any, Any, Any]]] = field(default_factory=deque)
 
     async def open(self) -> None:
         """Make the writer."""
@@ -196,10 +202,10 @@ class SinkPart:
     async def capture(self, barrier: Barrier) -> Captured:
         """Prepare what was written since the last barrier."""
         await self._prepare(barrier)
-        state = SubtaskState(committables=tuple(self.uncommitted))
+        held = tuple(self.uncommitted)
 
         async def write() -> SubtaskState:
-            return state
+            return SubtaskState(committables=_with_output(held))
 
         return Captured(write)
 
@@ -217,35 +223,64 @@ class SinkPart:
         async def write() -> SubtaskState:
             exports: list[StateFile] = []
             committables = []
-            for committable in uncommitted:
-                files = await self._export(committable["data"], barrier.savepoint)
+            for committable in _with_output(uncommitted):
+                files = await self._export(committable, barrier.savepoint)
+                if files is None:
+                    continue
                 exports += files
                 committables.append({**committable, "files": [file.path for file in files]})
             return SubtaskState(committables=tuple(committables), exports=tuple(exports))
 
         return Captured(write)
 
-    async def _export(self, data: Any, folder: str) -> list[StateFile]:
-        """Copies of the files that a committable stands for; none when the sink keeps everything in it."""
+    async def _export(self, committable: dict[str, Any], folder: str) -> list[StateFile] | None:
+        """Copies of the files that a committable stands for; none when the sink keeps everything in it.
+
+        None for one that was committed meanwhile and whose files a reader has taken away: it belongs to the output that
+        was there before.
+
+        Raises:
+            StorageError: files of output that is not committed cannot be found.
+        """
         if not isinstance(self.sink, SinkWithFiles):
             return []
         for _ in range(_EXPORT_TRIES):
             with naming(self.uid, "files_of()"):
-                files = await self.sink.files_of(data, self.context)
+                files = await self.sink.files_of(committable["data"], self.context)
             try:
                 return await self.save_files(self.uid, files, folder)
             except FileNotFoundError:
                 # A checkpoint has committed it this very moment: it has another name now.
                 continue
-        return []
+        if any(one is committable for one in self.uncommitted):
+            raise StorageError(
+                f"cannot take the output that sink '{self.uid}' prepared for checkpoint {committable['checkpoint']} into"
+                f" the savepoint: {files} is not there; if somebody removed it, continue from an older checkpoint"
+            )
+        return None
 
     async def _prepare(self, barrier: Barrier) -> None:
         assert self.writer is not None, self.uid
         with naming(self.uid, "prepare()"):
-            data = await self.writer.prepare(barrier.checkpoint)
-            data = checked_json(data, f"the committable of sink '{self.uid}'")
-        if data is not None:
-            self.uncommitted.append({"checkpoint": barrier.checkpoint, "data": data})
+            preparing = self.writer.prepare(barrier.checkpoint)
+        committable: dict[str, Any] = {"checkpoint": barrier.checkpoint, "data": None}
+        self.uncommitted.append(committable)
+        self.preparing.append((committable, preparing))
+        if not (isinstance(self.writer, PreparesBeside) and self.writer.prepares_beside):
+            await self.finish_preparing(barrier.checkpoint)
+
+    async def finish_preparing(self, checkpoint: int) -> None:
+        """Make durable what the writer was asked to prepare up to `checkpoint`, in order.
+
+        What fails here is no failed snapshot: a writer that could not prepare has lost records, and cannot go on.
+        """
+        while self.preparing and self.preparing[0][0]["checkpoint"] <= checkpoint:
+            committable, preparing = self.preparing.popleft()
+            with naming(self.uid, "prepare()"):
+                data = checked_json(await preparing, f"the committable of sink '{self.uid}'")
+            committable["data"] = data
+            if data is None:
+                self.uncommitted = [one for one in self.uncommitted if one is not committable]
 
     async def commit(self, checkpoint: int) -> None:
         """Commit everything up to and including `checkpoint`, in order. Confirmed ones leave the state."""
@@ -256,10 +291,17 @@ class SinkPart:
 
     async def close(self) -> None:
         """Close the writer; what was not prepared is lost, and rightly so."""
+        while self.preparing:
+            self.preparing.popleft()[1].close()
         writer, self.writer = self.writer, None
         if writer is not None:
             with naming(self.uid, "close()"):
                 await writer.close()
+
+
+def _with_output(committables: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+    """Those behind which there is output; known when all of them are prepared."""
+    return tuple(one for one in committables if one["data"] is not None)
 
 
 def merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from flowpoint.model.manifest import SubtaskState
 from flowpoint.model.plan import SubtaskId
 from flowpoint.runtime.channel_state import Recording, RestoredBatch
 from flowpoint.runtime.outputs import Outputs
-from flowpoint.runtime.parts import Captured, KeyedPart, Part, SinkPart, merged
+from flowpoint.runtime.parts import Captured, KeyedPart, Part, SinkPart, finish, merged
 from flowpoint.runtime.pipeline import Pipeline
 
 SLICE_SECONDS: Final = 0.01
@@ -59,14 +59,17 @@ WriteChannels: TypeAlias = Callable[[Recording], Awaitable[tuple[str, SubtaskSta
 
 @dataclass(slots=True)
 class Counters:
-    """Numbers of one subtask since its start. Seconds are of the loop's clock."""
+    """Numbers of one subtask since its start. Seconds are of the loop's clock.
+
+    connector: what connectors count themselves, by uid.
+    """
 
     records_in: int = 0
     records_out: int = 0
     busy: float = 0.0
     blocked: float = 0.0
     alignment_ms: int = 0
-    connector: dict[str, int] = field(default_factory=dict)
+    connector: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -173,7 +176,8 @@ class Subtask:
                     group.create_task(self._for_ever(self._run_commits(self._sink)), name=f"commits {self.id}")
                 group.create_task(self._for_ever(self._begin()), name=f"loop {self.id}")
         finally:
-            await self.close()
+            # To its end: a subtask that has failed may be cancelled while it closes.
+            await finish(self.close())
 
     async def _for_ever(self, duty: Coroutine[Any, Any, None]) -> None:
         """Do a duty that has no end. A `CancelledError` that nobody asked for would end it unnoticed."""
@@ -491,6 +495,8 @@ class Subtask:
         """Make what was captured durable, in order, and acknowledge it while anybody waits for it."""
         while True:
             capture = await self._captures.get()
+            if self._sink is not None and capture.barrier is not None:
+                await self._sink.finish_preparing(capture.barrier.checkpoint)
             operators, failure = await self._write(capture.parts)
             saved, failure_saved = await self._save(capture)
             self._unwritten.remove(capture)

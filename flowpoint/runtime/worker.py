@@ -163,7 +163,9 @@ class _Worker:
         running, self._running, self._attempt = self._running, None, None
         self._reception.end()
         running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        await asyncio.wait([running])
+        if not running.cancelled() and (error := running.exception()) is not None:
+            self._log(f"worker {self._index}: an attempt did not end in order: {type(error).__name__}: {error}")
 
     async def _report_stats(self) -> None:
         while True:

@@ -58,7 +58,7 @@ class FakeJob:
             "job_file": "/jobs/words.py",
             "pid": os.getpid(),
             "started": 1_790_000_000_000,
-            "operators": [operator | {"rate": 12345.6, "backpressure": 0.25}],
+            "operators": [operator | {"rate": 12345.6, "backpressure": 0.25, "metrics": {"lines_skipped": 1234}}],
         }
 
     def workers(self) -> list[Data]:

@@ -38,6 +38,7 @@ async def test_status_shows_the_figures(home: Home, capsys: Captured) -> None:
     assert "RUNNING" in text
     assert "12,346 records/s" in text
     assert "3 (12 ms, 2.0 kB)" in text
+    assert "lines_skipped 1,234" in text
     keys = "state attempt restarts parallelism records_in records_out rate lag backpressure last_checkpoint"
     assert set(keys.split()) <= set(data)
 

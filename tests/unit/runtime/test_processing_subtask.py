@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 
 import pytest
 from hypothesis import given, settings
@@ -589,6 +590,126 @@ def test_what_a_failed_checkpoint_prepared_is_committed_with_the_next_one_in_ord
     assert commits == [[1], [2]]
     assert [c["checkpoint"] for c in it.acked(3)["sink"]["committables"]] == [1, 2, 3]
     assert [c["checkpoint"] for c in it.acked(4)["sink"]["committables"]] == [3]
+
+
+class BesideSink(FakeSink):
+    """Prepares beside the stream: makes durable what it took off when it was asked, as soon as the test lets it."""
+
+    prepares_beside = True
+
+    def __init__(self):
+        super().__init__()
+        self.disk = asyncio.Event()
+        self.error = None
+        self.events = []
+
+    def prepare(self, checkpoint):
+        self.events.append(f"ask {checkpoint}")
+        prepared, self.written = self.written, []
+        return self._sync(checkpoint, prepared)
+
+    async def _sync(self, checkpoint, prepared):
+        await self.disk.wait()
+        self.events.append(f"durable {checkpoint}")
+        if self.error is not None:
+            raise self.error
+        return {"records": prepared} if prepared else None
+
+
+def test_a_sink_may_prepare_beside_the_stream_and_its_committables_stay_in_order():
+    async def main():
+        sink = BesideSink()
+        it = Processing(parts=[sink_part(sink)])
+        async with running(it):
+            for checkpoint in (1, 2, 3):
+                if checkpoint != 2:
+                    it.send(checkpoint)
+                it.event(Barrier(checkpoint))
+            it.send(4)
+            await asyncio.sleep(1)
+            before = list(sink.events), list(sink.written), list(it.reports)
+            sink.disk.set()
+            await asyncio.sleep(1)
+            it.subtask.complete(3)
+            await asyncio.sleep(1)
+            return before, sink, it
+
+    before, sink, it = run(main())
+
+    assert before == (["ask 1", "ask 2", "ask 3"], [4], [])
+    assert sink.events[3:] == ["durable 1", "durable 2", "durable 3"]
+    first = {"checkpoint": 1, "data": {"records": [1]}}
+    assert it.acked(1)["sink"]["committables"] == [first]
+    assert it.acked(2)["sink"]["committables"] == [first]
+    assert it.acked(3)["sink"]["committables"] == [first, {"checkpoint": 3, "data": {"records": [3]}}]
+    assert sink.commits == [[1], [3]]
+
+
+def test_a_sink_that_fails_to_prepare_beside_the_stream_fails_the_subtask():
+    async def main():
+        sink = BesideSink()
+        sink.error = StorageError("input/output error")
+        sink.disk.set()
+        it = Processing(parts=[sink_part(sink)])
+        async with running(it):
+            it.send(1)
+            it.event(Barrier(1))
+            return await it.failure(), it.reports
+
+    failure, reports = run(main())
+
+    assert type(failure) is StorageError
+    assert reports == []
+
+
+def test_what_was_to_be_prepared_when_the_attempt_ends_is_let_go():
+    async def main():
+        sink = BesideSink()
+        it = Processing(parts=[sink_part(sink)])
+        async with running(it):
+            for checkpoint in (1, 2):
+                it.event(Barrier(checkpoint))
+            await asyncio.sleep(1)
+        return sink.events, sink.closed
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert run(main()) == (["ask 1", "ask 2"], 1)
+
+
+class LosingSink(FakeSink):
+    """Its files are never there."""
+
+    async def files_of(self, committable, ctx):
+        return ["/out/.part"]
+
+    async def take_in(self, committable, files, ctx): ...
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_savepoint_whose_output_is_not_to_be_found_is_declined_unless_it_was_committed_meanwhile(committed):
+    async def main():
+        sink = LosingSink()
+        part = sink_part(sink)
+
+        async def save_files(uid, files, folder):
+            if committed:
+                part.uncommitted.clear()
+            raise FileNotFoundError(files[0])
+
+        part.save_files = save_files
+        it = Processing(parts=[part])
+        async with running(it):
+            it.send(1)
+            it.event(savepoint(1))
+            await asyncio.sleep(1)
+            return it
+
+    it = run(main())
+
+    assert len(it.reported(messages.Decline)) == (0 if committed else 1)
+    if committed:
+        assert "committables" not in it.reported(messages.Ack)[0].savepoint["sink"]
 
 
 def test_a_checkpoint_without_output_is_confirmed_too():

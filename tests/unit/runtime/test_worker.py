@@ -11,6 +11,7 @@ from flowpoint.api.functions import KeyedProcessFunction
 from flowpoint.api.job import Job
 from flowpoint.connectors.collection import CollectionSource
 from flowpoint.connectors.sequence import SequenceSource
+from flowpoint.errors import StorageError
 from flowpoint.model import messages
 from flowpoint.model.settings import Settings, StateSettings
 from flowpoint.plan.compile import compile_graph
@@ -73,6 +74,7 @@ class ListWriter:
         return list(map(list, prepared)) or None
 
     async def close(self):
+        await self.sink._trouble("close")
         self.sink.closed += 1
 
 
@@ -493,6 +495,33 @@ def test_a_release_is_heard_during_a_slow_deployment(slow, seed):
     assert sink.committed == ["x"]
     assert failures == []
     assert sink.opened == sink.closed == 0
+
+
+@pytest.mark.parametrize("fails", ["build", "run"])
+def test_a_release_that_comes_while_what_failed_is_closed_waits_for_the_end_of_it(fails):
+    sink = ListSink()
+    sink.troubles["close"] = 5.0
+    job = Job("job")
+    if fails == "build":
+        job.source(CollectionSource(["a"]), uid="words").sink(sink, uid="out")
+        failing = job.source(CollectionSource(["a"]), uid="more").key_by(str).process(Failing(), uid="p")
+        failing.sink(ListSink(), uid="out2")
+    else:
+        sink.troubles["write"] = StorageError("disk full")
+        job.source(CollectionSource(["a"]), uid="words").sink(sink, uid="out")
+    plan = Plan(job)
+
+    async def act(boss, world):
+        boss.send(plan.deploy(1, boss))
+        if fails == "run":
+            await boss.expect(messages.Deployed)
+            boss.send(messages.Start(1))
+        await asyncio.sleep(1)
+        boss.send(messages.Release(1))
+        await boss.expect(messages.Released)
+        return sink.closed
+
+    assert simulate(plan, act) == 1
 
 
 def test_orders_that_come_while_it_deploys_do_no_harm():
