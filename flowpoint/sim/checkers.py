@@ -67,8 +67,8 @@ def parse_commit(number: int, data: bytes) -> Commit:
         body["lineage"],
         int(match[1]) if match else 0,
         directory if match else "",
-        str(body["extra"].get("from", "")) if body["kind"] == CHECKPOINT else "",
-        str(body["extra"]["savepoint"]) if body["kind"] == "savepoint" else "",
+        str(body.get("extra", {}).get("from", "")) if body["kind"] == CHECKPOINT else "",
+        str(body.get("extra", {}).get("savepoint", "")) if body["kind"] == "savepoint" else "",
     )
 
 

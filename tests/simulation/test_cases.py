@@ -658,11 +658,11 @@ def test_old_checkpoints_are_removed_one_run_at_a_time(monkeypatch):
     most: list[int] = []
     run_once = Cleaner.run
 
-    async def slow(cleaner, pinned=()):
+    async def slow(cleaner, *args, **options):
         running.append(cleaner)
         most.append(len(running))
         await asyncio.sleep(0.05)
-        report = await run_once(cleaner, pinned)
+        report = await run_once(cleaner, *args, **options)
         running.remove(cleaner)
         return report
 
