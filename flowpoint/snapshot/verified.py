@@ -25,7 +25,7 @@ from flowpoint.snapshot.manifests import Damage, verify_file
 from flowpoint.snapshot.names import MANIFEST
 from flowpoint.snapshot.opened import Snapshot
 from flowpoint.snapshot.reader import load
-from flowpoint.snapshot.writer import NATIVE
+from flowpoint.snapshot.writer import NATIVE, OUTPUT
 from flowpoint.state.file_format import FileReader, StoredBlock
 
 
@@ -81,7 +81,7 @@ def _check_file(snapshot: Snapshot, subtask: SubtaskState, file: StateFile, repo
     report.bytes += file.bytes
     damage = run_now(verify_file(snapshot.location.storage, file, deep=True))
     report.damages += [damage] if damage else []
-    if file.kind == NATIVE or (damage is not None and damage.problem == "missing"):
+    if file.kind in (NATIVE, OUTPUT) or (damage is not None and damage.problem == "missing"):
         return
     if file.kind == CHANNEL:
         if damage is None:
