@@ -117,7 +117,13 @@ def test_at_least_once_loses_nothing_and_holds_nothing_back():
 def test_concurrent_checkpoints_leave_no_file_that_no_retained_one_names():
     mix = FaultMix((*KILLS, FaultKind.STALL_LINKS, FaultKind.DISK_SLOW), 0.1, 0.2, 12, 0.0, 0.0)
     # Any number of failures is tolerated: under stalls of this size whole attempts may pass without one that completes.
-    concurrent = {"max_concurrent": 3, "unaligned": False, "timeout": 0.15, "tolerable_failures": 1000, "interval": 0.03}
+    concurrent = {
+        "max_concurrent": 3,
+        "unaligned": False,
+        "timeout": 0.15,
+        "tolerable_failures": 1000,
+        "interval": 0.03,
+    }
 
     def make(seed):
         # Faster than else: aligned checkpoints have to come about within their timeout.
