@@ -32,7 +32,7 @@ from flowpoint.launch.config import load_settings
 from flowpoint.launch.control import Data, Event, EventKind, RunOptions, RunView
 from flowpoint.launch.home import Home, ProcessId, RunRecord
 from flowpoint.launch.job_log import JobLog
-from flowpoint.launch.jobfile import build_job, load_source
+from flowpoint.launch.jobfile import build_job, hidden_neighbours, load_source
 from flowpoint.launch.worker_arguments import worker_arguments
 from flowpoint.model.settings import Settings
 from flowpoint.plan.compile import CompiledJob, compile_graph
@@ -65,6 +65,8 @@ class _Assembled:
     compiled: CompiledJob
     settings: Settings
     source: Data
+    warnings: tuple[str, ...]
+    """About the job file and how it was called; the plan has its own."""
 
     @property
     def name(self) -> str:
@@ -131,7 +133,7 @@ def _assemble(options: RunOptions) -> _Assembled:
         "skip_lost_input": options.skip_lost_input,
         "allow_non_restored": options.allow_non_restored,
     }
-    return _Assembled(options, graph, compiled, settings, shipped)
+    return _Assembled(options, graph, compiled, settings, shipped, tuple(hidden_neighbours(source)))
 
 
 def _check_storage(storage: str) -> None:
@@ -268,7 +270,7 @@ class _Run:
         if previous is not None and previous.job_file != path:
             text = f"the job {self._assembled.name!r} was last run from {previous.job_file}, this is {path}"
             self._emit(Event(EventKind.WARNING, text))
-        for warning in self._assembled.compiled.warnings:
+        for warning in (*self._assembled.warnings, *self._assembled.compiled.warnings):
             self._emit(Event(EventKind.WARNING, warning))
 
     def _emit(self, event: Event) -> None:
