@@ -179,6 +179,7 @@ class _Run:
                 outcome = await self._run_beside_http(coordinator, job)
         finally:
             await self._host.disk.remove_tree(job.work_dir)
+        self._tell_printed()
         self._tell_end(outcome)
         self._log.close()
         await self._host.close()
@@ -265,7 +266,9 @@ class _Run:
             "job_file": path,
             "log": str(self._claim.folder.log),
         }
-        self._emit(Event(EventKind.STARTED, f"job {self._assembled.name} started (pid {self._host.pid})", data))
+        name = self._assembled.name
+        text = f"job {name} started (pid {self._host.pid}); what it prints goes to its log: `flowpoint logs {name}`"
+        self._emit(Event(EventKind.STARTED, text, data))
         previous = self._claim.previous
         if previous is not None and previous.job_file != path:
             text = f"the job {self._assembled.name!r} was last run from {previous.job_file}, this is {path}"
@@ -340,6 +343,17 @@ class _Run:
         if error is not None:
             self._interrupts = 0
             self._emit(Event(EventKind.WARNING, str(error)))
+
+    def _tell_printed(self) -> None:
+        """Show the end of what the job printed: a beginner's `print` must not seem to have been lost."""
+        printed = self._log.printed()
+        if not printed.last:
+            return
+        count = "many lines" if printed.lines is None else f"{printed.lines} line{'s' * (printed.lines != 1)}"
+        shown = "" if printed.lines == len(printed.last) else f"; the last {len(printed.last)}"
+        text = f"printed output, {count} (all: `flowpoint logs {self._assembled.name}`){shown}:"
+        event = Event(EventKind.PRINTED, text, {"lines": printed.lines, "last": list(printed.last)})
+        self._show(lambda view: view.on_event(event))
 
     def _tell_end(self, outcome: Outcome) -> None:
         data: Data = {"exit_code": outcome.exit_code}
