@@ -107,7 +107,8 @@ class FileReader:
         SnapshotError: it is no state file, is damaged, or is of a newer format.
     """
 
-    def __init__(self, name: str, data: bytes | ReadRange, size: int) -> None:
+    def __init__(self, name: str, data: bytes | ReadRange, size: int, seal: str = "") -> None:
+        """`seal`: what the footer must have as its checksum, if that is known."""
         self.name = name
         self._read: ReadRange = data if callable(data) else _slicer(data)
         self._size = size
@@ -127,9 +128,9 @@ class FileReader:
         """The checksum of its footer, as hex digits: where a manifest knows it, it proves every byte of the file."""
         self.placed: Placed | None = None
         """Where each key is, if the file tells."""
-        self._states, self._refs = self._index()
+        self._states, self._refs = self._index(seal)
 
-    def _index(self) -> tuple[list[tuple[str, str]], list[BlockRef]]:
+    def _index(self, seal: str) -> tuple[list[tuple[str, str]], list[BlockRef]]:
         offset, checksum, end = TRAILER.unpack(self._read_exactly(self._size - TRAILER.size, TRAILER.size))
         size = self._size - TRAILER.size - offset
         if end != END or size < 0 or offset < HEADER.size:
@@ -137,6 +138,8 @@ class FileReader:
         body = self._read_exactly(offset, size)
         if xxh3_64_intdigest(body) != checksum:
             raise self._damaged("its index does not match its checksum")
+        if seal and seal != seal_of(checksum):
+            raise self._damaged(f"its index is not the one that the manifest names ({seal_of(checksum)}, not {seal})")
         self.seal = seal_of(checksum)
         try:
             states, refs, self.placed = _parse_index(body, offset)
