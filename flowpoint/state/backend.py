@@ -11,7 +11,7 @@ How the runtime drives it:
     frozen = backend.freeze()              at a barrier, or early when `needs_spill()`
     for data in frozen.chunks(): ...       beside the stream; some slices are empty: they only give the loop a turn
     frozen.durable() or frozen.failed()    exactly one of them, before the next frozen is written
-    view = backend.freeze_detached()       the same for a savepoint: everything, outside of the chain of files
+    view = backend.freeze_detached()       the same for a savepoint, outside of the chain of files
     backend.merge_some()                   between batches; True: there is more to do
 
 Invariants: what is in no durable file is in memory and goes into the next file, whatever failed before it. A value that
@@ -167,10 +167,10 @@ class Backend(Protocol):
         """
 
     def freeze_detached(self) -> Frozen:
-        """Freeze everything for a file that stands alone (a savepoint): a base, and no part of the chain.
+        """Freeze what is in no durable file, for a file beside the chain: with copies of the chain's files, as they are
+        when its bytes are made, it is everything (a savepoint).
 
         The chain goes on as if nothing had been written: what this file holds goes into the next delta all the same.
-        `durable` and `failed` both only let go of the view.
         """
 
     def bytes_dirty(self) -> int:

@@ -26,7 +26,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
@@ -86,6 +86,22 @@ class Placed:
     max_parallelism: int
     live: array[int]
     dead: array[int]
+
+
+@dataclass(slots=True)
+class Span:
+    """Blocks that follow each other in a file, each with the numbers of its first live and first deleted entry."""
+
+    offset: int = 0
+    size: int = 0
+    refs: list[tuple[BlockRef, int, int]] = field(default_factory=list)
+
+    def add(self, ref: BlockRef, live: int, dead: int) -> None:
+        """One block more, at the end."""
+        if not self.refs:
+            self.offset = ref.offset
+        self.refs.append((ref, live, dead))
+        self.size += ref.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,28 +209,44 @@ class FileReader:
         """
         return StoredBlock(self.name, self._states[ref.state], ref, self._body(ref), codec)
 
-    def raw_blocks(self, first: int, last: int) -> Iterator[RawBlock]:
-        """The blocks with entries whose key group is in [first, last], each proved by its checksum and not decoded.
+    def spans(self, groups: tuple[int, int], bytes_max: int) -> Iterator[Span]:
+        """The blocks with entries of key groups [first, last], as stretches of the file of about `bytes_max`."""
+        span = Span()
+        live = dead = 0
+        for ref in self._refs:
+            if ref.last >= groups[0] and ref.first <= groups[1]:
+                if span.refs and (span.offset + span.size != ref.offset or span.size + ref.size > bytes_max):
+                    yield span
+                    span = Span()
+                span.add(ref, live, dead)
+            live += ref.live
+            dead += ref.dead
+        if span.refs:
+            yield span
+
+    def raw_blocks(self, span: Span, data: bytes) -> Iterator[RawBlock]:
+        """The blocks of a stretch, not decoded, each proved by its checksum. `data`: its bytes.
 
         Raises:
             SnapshotError: a block is damaged.
         """
         placed = self.placed or Placed(0, array(PLACE), array(PLACE))
-        live = dead = 0
-        for ref in self._refs:
-            if ref.last >= first and ref.first <= last:
-                state, kind = self._states[ref.state]
-                live_places = placed.live[live : live + ref.live]
-                dead_places = placed.dead[dead : dead + ref.dead]
-                yield RawBlock(state, kind, ref, self._body(ref), live_places, dead_places)
-            live += ref.live
-            dead += ref.dead
+        for ref, live, dead in span.refs:
+            state, kind = self._states[ref.state]
+            body = data[ref.offset - span.offset :][: ref.size]
+            self._check(ref, body)
+            yield RawBlock(
+                state, kind, ref, body, placed.live[live : live + ref.live], placed.dead[dead : dead + ref.dead]
+            )
 
     def _body(self, ref: BlockRef) -> bytes:
         body = self._read_exactly(ref.offset, ref.size)
-        if xxh3_64_intdigest(body) != ref.checksum:
-            raise self._damaged(f"the block at byte {ref.offset} does not match its checksum")
+        self._check(ref, body)
         return body
+
+    def _check(self, ref: BlockRef, body: bytes) -> None:
+        if len(body) != ref.size or xxh3_64_intdigest(body) != ref.checksum:
+            raise self._damaged(f"the block at byte {ref.offset} does not match its checksum")
 
     def _read_exactly(self, offset: int, size: int) -> bytes:
         data = self._read(offset, size) if offset >= 0 else b""

@@ -140,14 +140,14 @@ class LayeredBackend:
         full = self.chain.is_broken or (self.chain.must_restart and not self._bases_in_writing)
         self._swap_out()
         if full:
-            self._hold_bases()
+            self._bases_in_writing += 1
+            self._set_must_copy()
         return FrozenState(self, self._frozen_count, full=full)
 
     def freeze_detached(self) -> FrozenState:
         """See `backend.Backend`."""
         self._swap_out()
-        self._hold_bases()
-        return FrozenState(self, self._frozen_count, full=True, detached=True)
+        return FrozenState(self, self._frozen_count, full=False, detached=True)
 
     def _swap_out(self) -> None:
         """What was written since the last freeze becomes a segment of its own."""
@@ -155,11 +155,6 @@ class LayeredBackend:
         parts = [(table, layer) for table in self.tables.values() if (layer := table.swap()) is not None]
         if parts:
             self.segments.append(Segment(self._frozen_count, parts))
-
-    def _hold_bases(self) -> None:
-        """Keep the bases as they are until the file that is made from them is written (`settle`)."""
-        self._bases_in_writing += 1
-        self._set_must_copy()
 
     def pending(self, number: int) -> list[Segment]:
         """The segments up to freeze `number` that are in no durable file."""
