@@ -64,7 +64,7 @@ class _Copy:
                 raise SnapshotError(
                     f"cannot copy the state file {self._file.path}: it was removed meanwhile; let nothing else write there"
                 ) from error
-            blocks = self._reader.raw_blocks(span, data)
+            blocks = (self._reader.raw_block(span, one, data) for one in span.refs)
             yield self._counted(b"".join(map(self._builder.copied_block, blocks)))
         yield self._counted(self._builder.footer())
 

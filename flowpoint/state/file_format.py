@@ -88,6 +88,9 @@ class Placed:
     dead: array[int]
 
 
+_NO_PLACES: Final = Placed(0, array(PLACE), array(PLACE))
+
+
 @dataclass(slots=True)
 class Span:
     """Blocks that follow each other in a file, each with the numbers of its first live and first deleted entry."""
@@ -224,20 +227,25 @@ class FileReader:
         if span.refs:
             yield span
 
-    def raw_blocks(self, span: Span, data: bytes) -> Iterator[RawBlock]:
-        """The blocks of a stretch, not decoded, each proved by its checksum. `data`: its bytes.
+    def raw_block(self, span: Span, numbered: tuple[BlockRef, int, int], data: bytes) -> RawBlock:
+        """One of the blocks of a stretch, whose bytes are `data`: not decoded, and proved by its checksum.
 
         Raises:
-            SnapshotError: a block is damaged.
+            SnapshotError: it is damaged.
         """
-        placed = self.placed or Placed(0, array(PLACE), array(PLACE))
-        for ref, live, dead in span.refs:
-            state, kind = self._states[ref.state]
-            body = data[ref.offset - span.offset :][: ref.size]
-            self._check(ref, body)
-            yield RawBlock(
-                state, kind, ref, body, placed.live[live : live + ref.live], placed.dead[dead : dead + ref.dead]
-            )
+        ref, live, dead = numbered
+        start = ref.offset - span.offset
+        body = data[start : start + ref.size]
+        self._check(ref, body)
+        placed = self.placed or _NO_PLACES
+        state, kind = self._states[ref.state]
+        return RawBlock(
+            state, kind, ref, body, placed.live[live : live + ref.live], placed.dead[dead : dead + ref.dead]
+        )
+
+    def decoded(self, raw: RawBlock, codec: Codec) -> StoredBlock:
+        """A block, decoded as far as it is looked at. Raises as `stored_block`."""
+        return StoredBlock(self.name, (raw.state, raw.kind), raw.ref, raw.body, codec)
 
     def _body(self, ref: BlockRef) -> bytes:
         body = self._read_exactly(ref.offset, ref.size)
