@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from flowpoint.coordinator.checkpoints import CheckpointRecord
-from flowpoint.coordinator.coordinator import Coordinator, Outcome
+from flowpoint.coordinator.checkpoint_record import CheckpointRecord
+from flowpoint.coordinator.coordinator import Coordinator
+from flowpoint.coordinator.ending import Outcome
 from flowpoint.coordinator.job import JobToRun, Wishes
 from flowpoint.coordinator.origin import rescaled_to
 from flowpoint.errors import ConfigError, NotFoundError, UsageError
@@ -333,9 +334,9 @@ class _Run:
         """The first signal stops gracefully, the second cancels."""
         self._interrupts += 1
         if self._interrupts == 1:
-            coordinator.request_stop(130).add_done_callback(self._on_stop_settled)
+            coordinator.requests.stop(130).add_done_callback(self._on_stop_settled)
         else:
-            coordinator.request_cancel(130)
+            coordinator.requests.cancel(130)
 
     def _on_stop_settled(self, stop: asyncio.Future[CheckpointRecord]) -> None:
         """A stop that did not come about is told, and the next signal asks for one again."""
