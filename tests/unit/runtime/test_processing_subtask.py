@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import warnings
 
 import pytest
@@ -869,6 +870,26 @@ def test_it_ends_once_when_all_inputs_have_and_goes_on_passing_barriers():
     assert it.records == [1, END_OF_INPUT, Barrier(1, final=True)]
     assert it.reported(messages.Ended) == [messages.Ended(3, [1, 0])]
     assert [ack.checkpoint for ack in it.reported(messages.Ack)] == [1]
+
+
+async def no_channels(recording):
+    raise AssertionError(f"nothing was overtaken: {recording}")
+
+
+def test_a_subtask_that_is_cancelled_before_its_first_step_leaves_nothing_unawaited():
+    async def main():
+        it = Processing(parts=[sink_part(FakeSink())], write_channels=no_channels)
+        it.task = asyncio.create_task(it.subtask.run())
+        await asyncio.sleep(0)
+        # Its duties exist and have not had their turn.
+        await it.stop()
+        gc.collect()
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run(main())
+
+    assert caught == []
 
 
 def test_closing_twice_closes_once():
