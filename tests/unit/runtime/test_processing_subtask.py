@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import warnings
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +18,7 @@ from flowpoint.model.manifest import StateFile
 from flowpoint.runtime.closing import finish
 from flowpoint.runtime.parts import KeyedPart
 from flowpoint.runtime.slices import SLICE_FIRST, WRITE_SECONDS
+from flowpoint.sim.loop import SimLoop
 from flowpoint.transport.inbox import BrokenBatch
 from tests.unit.runtime.fakes import FakeOutlet, plain
 from tests.unit.runtime.harness import (
@@ -882,13 +884,14 @@ def test_a_subtask_that_is_cancelled_before_its_first_step_leaves_nothing_unawai
         it.task = asyncio.create_task(it.subtask.run())
         await asyncio.sleep(0)
         await it.stop()
-        gc.collect()
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         # In some of the orders it is cancelled when its duties exist and have not had their turn.
         for order in range(30):
-            run(main(), order)
+            # Not disposed of: that would be done without a word.
+            SimLoop(Random(order)).run_until_complete(main())
+            gc.collect()
 
     assert [str(one.message) for one in caught] == []
 
