@@ -32,7 +32,7 @@ from flowpoint.launch.config import load_settings
 from flowpoint.launch.control import Data, Event, EventKind, RunOptions, RunView
 from flowpoint.launch.home import Home, ProcessId, RunRecord
 from flowpoint.launch.job_log import JobLog
-from flowpoint.launch.jobfile import build_job, hidden_neighbours, load_source
+from flowpoint.launch.jobfile import build_job, load_source
 from flowpoint.launch.worker_arguments import worker_arguments
 from flowpoint.model.settings import Settings
 from flowpoint.plan.compile import CompiledJob, compile_graph
@@ -117,7 +117,8 @@ def _require_snapshot(path: str) -> None:
 
 def _assemble(options: RunOptions) -> _Assembled:
     source = load_source(options.job_file)
-    job = build_job(source, dict(options.params))
+    warnings: list[str] = []
+    job = build_job(source, options.params, warnings.append)
     overrides = list(options.settings)
     if options.parallelism is not None:
         overrides.append(f"parallelism={options.parallelism}")
@@ -133,7 +134,7 @@ def _assemble(options: RunOptions) -> _Assembled:
         "skip_lost_input": options.skip_lost_input,
         "allow_non_restored": options.allow_non_restored,
     }
-    return _Assembled(options, graph, compiled, settings, shipped, tuple(hidden_neighbours(source)))
+    return _Assembled(options, graph, compiled, settings, shipped, tuple(warnings))
 
 
 def _check_storage(storage: str) -> None:
