@@ -43,7 +43,7 @@ def changes(compiled: CompiledJob, before: Mapping[str, str]) -> Iterator[str]:
         if compiled.operators[uid].kind is OperatorKind.SOURCE:
             yield (
                 f"source {uid!r} was {old} in the run before and is {trait} now, but a job that continues goes on reading"
-                " what was listed at its first start; to read something else start over with --fresh, or keep the other state:"
+                " what was listed at its first start; to read something else start over with --fresh, or keep other state:"
                 " give the source a new uid and pass --allow-non-restored"
             )
         elif old.partition(" ")[0] == trait.partition(" ")[0]:
