@@ -28,7 +28,7 @@ from flowpoint.protocol.checkpoint import PendingCheckpoint, collect_operators
 from flowpoint.protocol.membership import WorkerState
 from flowpoint.protocol.watermarks import InputWatermarks
 from flowpoint.runtime.channel_state import Recording
-from flowpoint.runtime.parts import KeyedPart
+from flowpoint.runtime.parts import Captured, KeyedPart
 from flowpoint.runtime.subtask import Subtask
 from flowpoint.sim.faults import FaultKind, FaultMix
 from flowpoint.sim.jobs import JobShape, Topology, draw_shape
@@ -148,7 +148,6 @@ def ack_missing(patch: pytest.MonkeyPatch) -> None:
 
 # ---------------------------------------------------------------------- late acknowledgements
 
-
 def late_acks(patch: pytest.MonkeyPatch) -> None:
     """Acknowledgements of an attempt that has failed still complete its checkpoint.
 
@@ -198,11 +197,11 @@ def early_commit(patch: pytest.MonkeyPatch) -> None:
     """Sinks are told to commit when the manifest is there, before the commit entry."""
     append = Checkpoints._append
 
-    async def tell_first(self: Checkpoints, manifest: Any) -> Any:
+    async def tell_first(self: Checkpoints, manifest: Any, *more: Any) -> Any:
         self._send(messages.Complete(manifest.attempt, manifest.id))
         # Time for the sinks, as they are to be first.
         await asyncio.sleep(0.03)
-        return await append(self, manifest)
+        return await append(self, manifest, *more)
 
     patch.setattr(Checkpoints, "_append", tell_first)
 
@@ -271,7 +270,7 @@ def broadcast_state_not_saved(patch: pytest.MonkeyPatch) -> None:
         async def nothing() -> SubtaskState:
             return SubtaskState()
 
-        return nothing if self.is_broadcast else freeze(self)
+        return Captured(nothing) if self.is_broadcast else freeze(self)
 
     patch.setattr(KeyedPart, "freeze", freeze_keyed)
 
