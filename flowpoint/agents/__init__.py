@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flowpoint.agents.core import Event
+    from flowpoint.agents.conflicts import Event
     from flowpoint.agents.effects import idempotency_key
     from flowpoint.agents.folder import FolderSaver
     from flowpoint.agents.migrations import Add, Convert, Drop, Rename, RenameNode
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Event": "core",
+    "Event": "conflicts",
     "FolderSaver": "folder",
     "RocksSaver": "rocks",
     "RocksStore": "store",

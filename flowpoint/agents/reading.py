@@ -199,7 +199,9 @@ class Reader:
 
     def threads(self) -> list[str]:
         """The threads that have checkpoints."""
-        return [thread for name in children(self.kv, "t/") if (thread := self._thread_named(name)) is not None]
+        with self.kv.section("", Section.READ):  # what was written until now is seen from here on
+            names = list(children(self.kv, "t/"))
+        return [thread for name in names if (thread := self._thread_named(name)) is not None]
 
     def _thread_named(self, name: str) -> str | None:
         """The thread of a part of keys, if anything of it counts."""

@@ -3,6 +3,8 @@
 The coordinator calls `load_source` and hands the bytes to its workers; `build_job` does the same thing in both, so that
 both mean the same job (rule 20). The file runs as the module `flowpoint_job`, whatever it is called, so that
 the names of its classes do not change when it is moved. `if __name__ == "__main__":` is therefore false in it.
+Its neighbours can be imported, but unlike a script's they come last: a job may be called numbers.py or rich.py, and who
+imports the real one must get it (`host.module_path`). `hidden_neighbours` tells who would be surprised.
 
 Invariants: the bytes executed are the bytes of the `JobSource`, also in tracebacks, even if the file has changed since.
 A failure raises UsageError; if the author's own code raised, that exception is the `__cause__`, and its traceback
@@ -13,11 +15,12 @@ Not here: whether the job makes sense (`plan.validate`), and whether its name be
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import inspect
 import linecache
 import os
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -26,6 +29,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any, Protocol, runtime_checkable
 
 from flowpoint.errors import FlowPointError, UsageError
+from flowpoint.host.module_path import put_last
 from flowpoint.plan.graph import StreamGraph
 
 MODULE_NAME = "flowpoint_job"
@@ -102,6 +106,37 @@ def build_job(source: JobSource, params: Mapping[str, str]) -> JobObject:
         return _find_job(source, vars(module), Params(source.path, params))
 
 
+def hidden_neighbours(source: JobSource) -> list[str]:
+    """Modules that a job file that was built imports and that are not the neighbours of that name: one sentence each."""
+    folder = os.path.dirname(source.path)
+    sentences = []
+    for name in sorted(_imported_names(source) - {"__main__", MODULE_NAME}):
+        beside = next(
+            (path for path in (f"{name}.py", f"{name}/__init__.py") if os.path.exists(f"{folder}/{path}")), ""
+        )
+        if not beside or os.path.join(folder, beside) == source.path:
+            continue
+        found = importlib.util.find_spec(name)
+        if found is not None and found.origin != os.path.join(folder, beside):
+            where = "Python's own" if name in sys.stdlib_module_names else f"the one in {found.origin}"
+            sentences.append(
+                f"`import {name}` in {source.path} takes {where}, not {beside} beside it: Python's library and installed"
+                f" packages come first; to import {beside}, give it another name"
+            )
+    return sentences
+
+
+def _imported_names(source: JobSource) -> set[str]:
+    """The top-level modules that the text of a job file imports, anywhere in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source.content)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
 def is_loading() -> bool:
     """Whether the caller is (called by) a job file that `build_job` is executing."""
     return _loading.get()
@@ -118,25 +153,13 @@ def _compile(source: JobSource) -> CodeType:
 
 @contextmanager
 def _as_main_folder(source: JobSource) -> Iterator[None]:
-    """Let the job file import its neighbours, as a script can, now and later on; and mark that it is loading."""
-    folder = os.path.dirname(source.path)
-    if folder not in sys.path:
-        sys.path.insert(_after_the_library(), folder)
+    """Let the job file import its neighbours, now and later on; and mark that it is loading."""
+    put_last(os.path.dirname(source.path))
     token = _loading.set(True)
     try:
         yield
     finally:
         _loading.reset(token)
-
-
-def _after_the_library() -> int:
-    """The place in `sys.path` behind Python's own library and before what was installed.
-
-    A job may well be called numbers.py or queue.py; whoever imports the library's module later on must not get it.
-    """
-    stdlib = sysconfig.get_path("stdlib")
-    library = (stdlib, os.path.join(stdlib, "lib-dynload"))
-    return max((i for i, path in enumerate(sys.path) if path in library), default=-1) + 1
 
 
 def _execute(source: JobSource, code: CodeType) -> ModuleType:

@@ -32,7 +32,7 @@ from flowpoint.launch.config import load_settings
 from flowpoint.launch.control import Data, Event, EventKind, RunOptions, RunView
 from flowpoint.launch.home import Home, ProcessId, RunRecord
 from flowpoint.launch.job_log import JobLog
-from flowpoint.launch.jobfile import build_job, load_source
+from flowpoint.launch.jobfile import build_job, hidden_neighbours, load_source
 from flowpoint.launch.worker_arguments import worker_arguments
 from flowpoint.model.settings import Settings
 from flowpoint.plan.compile import CompiledJob, compile_graph
@@ -65,6 +65,8 @@ class _Assembled:
     compiled: CompiledJob
     settings: Settings
     source: Data
+    warnings: tuple[str, ...]
+    """About the job file and how it was called; the plan has its own."""
 
     @property
     def name(self) -> str:
@@ -131,7 +133,7 @@ def _assemble(options: RunOptions) -> _Assembled:
         "skip_lost_input": options.skip_lost_input,
         "allow_non_restored": options.allow_non_restored,
     }
-    return _Assembled(options, graph, compiled, settings, shipped)
+    return _Assembled(options, graph, compiled, settings, shipped, tuple(hidden_neighbours(source)))
 
 
 def _check_storage(storage: str) -> None:
@@ -177,6 +179,7 @@ class _Run:
                 outcome = await self._run_beside_http(coordinator, job)
         finally:
             await self._host.disk.remove_tree(job.work_dir)
+        self._tell_printed()
         self._tell_end(outcome)
         self._log.close()
         await self._host.close()
@@ -263,12 +266,14 @@ class _Run:
             "job_file": path,
             "log": str(self._claim.folder.log),
         }
-        self._emit(Event(EventKind.STARTED, f"job {self._assembled.name} started (pid {self._host.pid})", data))
+        name = self._assembled.name
+        text = f"job {name} started (pid {self._host.pid}); what it prints goes to its log: `flowpoint logs {name}`"
+        self._emit(Event(EventKind.STARTED, text, data))
         previous = self._claim.previous
         if previous is not None and previous.job_file != path:
             text = f"the job {self._assembled.name!r} was last run from {previous.job_file}, this is {path}"
             self._emit(Event(EventKind.WARNING, text))
-        for warning in self._assembled.compiled.warnings:
+        for warning in (*self._assembled.warnings, *self._assembled.compiled.warnings):
             self._emit(Event(EventKind.WARNING, warning))
 
     def _emit(self, event: Event) -> None:
@@ -338,6 +343,17 @@ class _Run:
         if error is not None:
             self._interrupts = 0
             self._emit(Event(EventKind.WARNING, str(error)))
+
+    def _tell_printed(self) -> None:
+        """Show the end of what the job printed: a beginner's `print` must not seem to have been lost."""
+        printed = self._log.printed()
+        if not printed.last:
+            return
+        count = "many lines" if printed.lines is None else f"{printed.lines} line{'s' * (printed.lines != 1)}"
+        shown = "" if printed.lines == len(printed.last) else f"; the last {len(printed.last)}"
+        text = f"printed output, {count} (all: `flowpoint logs {self._assembled.name}`){shown}:"
+        event = Event(EventKind.PRINTED, text, {"lines": printed.lines, "last": list(printed.last)})
+        self._show(lambda view: view.on_event(event))
 
     def _tell_end(self, outcome: Outcome) -> None:
         data: Data = {"exit_code": outcome.exit_code}

@@ -14,23 +14,21 @@ Invariant: what is captured does not change any more, whatever a reader or write
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-from flowpoint.errors import BadRecordError, StorageError, UserCodeError
+from flowpoint.errors import BadRecordError, StorageError
 from flowpoint.model.elements import WATERMARK_MIN, Barrier
 from flowpoint.model.manifest import StateFile, SubtaskState
+from flowpoint.runtime.closing import finish
 from flowpoint.runtime.contracts import ConnectorContext, PreparesBeside, Sink, SinkWithFiles, SinkWriter
 from flowpoint.runtime.failures import naming, shorten
 from flowpoint.state.backend import Backend, Frozen
 
 _EXPORT_TRIES = 3
-
-T = TypeVar("T")
 
 
 def _nothing() -> None:
@@ -320,29 +318,3 @@ def checked_json(value: Any, what: str) -> Any:
     if copy != value:
         raise BadRecordError(f"{what} does not survive JSON (saw {shorten(value)}); {advice}")
     return copy
-
-
-async def finish(step: Coroutine[Any, Any, T]) -> T:
-    """Run a step to its end even when the caller is cancelled meanwhile; the cancellation follows afterwards.
-
-    Raises:
-        UserCodeError: the step has cancelled itself, which would look as if the caller had been.
-    """
-    task = asyncio.get_running_loop().create_task(step)
-    ended = asyncio.Event()
-    task.add_done_callback(lambda _: ended.set())
-    cancellation: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await ended.wait()
-        except asyncio.CancelledError as error:
-            cancellation = error
-    if task.cancelled():
-        raise cancellation or UserCodeError("it has cancelled itself")
-    failure = task.exception()
-    if cancellation is not None:
-        # Whatever the step's own outcome: it is repeated when the state that holds it is restored.
-        raise cancellation
-    if failure is not None:
-        raise failure
-    return task.result()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.machinery
 import sys
 import traceback
 
 import pytest
 
 from flowpoint.errors import ConfigError, PlanError, UsageError
-from flowpoint.launch.jobfile import MODULE_NAME, JobSource, build_job, is_loading, load_source
+from flowpoint.launch.jobfile import MODULE_NAME, JobSource, build_job, hidden_neighbours, is_loading, load_source
 from flowpoint.plan.compile import compile_graph
 
 JOB = "from flowpoint import Job\njob = Job('demo')\n"
@@ -292,9 +291,29 @@ def test_what_flowpoint_says_about_the_job_passes_through(build, error):
         build(text)
 
 
-def test_it_cannot_take_the_place_of_a_module_of_pythons_library(write):
-    path = write(JOB, "numbers.py")
+def test_its_folder_comes_after_the_library_and_what_is_installed(write, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)  # as PYTHONPATH or a checkout that is installed in place may have it
 
-    build_job(load_source(path), {})
+    build_job(load_source(write(JOB, "numbers.py")), {})
 
-    assert importlib.machinery.PathFinder.find_spec("numbers").origin != path
+    assert sys.path[-1] == str(tmp_path)
+    assert sys.path.count(str(tmp_path)) == 1
+
+
+def test_a_neighbour_that_is_not_what_is_imported_is_named(write):
+    write("", "queue.py")
+    write("", "click.py")
+    write("", "neighbour_a.py")
+    source = load_source(
+        write("import click, random\nfrom queue import Queue\nimport neighbour_a\n" + JOB, "random.py")
+    )
+
+    build_job(source, {})
+    said = hidden_neighbours(source)
+
+    assert [text.partition(" takes ")[0] for text in said] == [
+        f"`import click` in {source.path}",
+        f"`import queue` in {source.path}",
+    ]
+    assert "takes Python's own, not queue.py beside it" in said[1]
+    assert "site-packages" in said[0]

@@ -13,8 +13,9 @@ from flowpoint.errors import BadRecordError, StorageError, TransientError, UserC
 from flowpoint.model import messages
 from flowpoint.model.elements import END_OF_INPUT, Barrier
 from flowpoint.model.manifest import StateFile
-from flowpoint.runtime.parts import KeyedPart, finish
-from flowpoint.runtime.subtask import SLICE_FIRST, WRITE_SECONDS
+from flowpoint.runtime.closing import finish
+from flowpoint.runtime.parts import KeyedPart
+from flowpoint.runtime.slices import SLICE_FIRST, WRITE_SECONDS
 from flowpoint.transport.inbox import BrokenBatch
 from tests.unit.runtime.fakes import FakeOutlet, plain
 from tests.unit.runtime.harness import (
@@ -99,7 +100,7 @@ def test_slow_code_gets_small_slices_so_that_a_barrier_waits_only_for_a_few_reco
         async with running(it):
             it.send(*range(200))
             await asyncio.sleep(10)
-            return it.subtask._slice
+            return it.subtask._slice.records
 
     assert run(main()) <= 4
 
