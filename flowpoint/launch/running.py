@@ -77,13 +77,26 @@ class RunningJob:
         return shown
 
     def _usage(self, pid: int) -> tuple[float, int]:
-        """CPU since the last look, in percent of a core, and resident memory in bytes; zeros when it has just ended."""
+        """CPU in percent of a core, and resident memory in bytes; zeros when it has just ended.
+
+        CPU is that since the last look; at the first one, that of its whole life.
+        """
         try:
-            process = self._processes.setdefault(pid, psutil.Process(pid))
+            process = self._processes.get(pid)
+            if process is None:
+                process = self._processes[pid] = psutil.Process(pid)
+                process.cpu_percent()  # from here on the next look counts
+                return self._cpu_of_life(process), process.memory_info().rss
             return process.cpu_percent(), process.memory_info().rss
         except psutil.Error:
             self._processes.pop(pid, None)
             return 0.0, 0
+
+    def _cpu_of_life(self, process: psutil.Process) -> float:
+        times = process.cpu_times()
+        seconds = self._host.wall_ms() / 1000 - process.create_time()
+        # A clock that was set back meanwhile tells nothing.
+        return round(100 * (times.user + times.system) / seconds, 1) if seconds > 0 else 0.0
 
     async def checkpoints(self) -> list[Data]:
         """See `JobControl`."""
