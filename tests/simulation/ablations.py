@@ -149,6 +149,7 @@ def ack_missing(patch: pytest.MonkeyPatch) -> None:
 
 # ---------------------------------------------------------------------- late acknowledgements
 
+
 def late_acks(patch: pytest.MonkeyPatch) -> None:
     """Acknowledgements of an attempt that has failed still complete its checkpoint.
 
