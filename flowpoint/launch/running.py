@@ -16,7 +16,6 @@ from flowpoint.launch.history import describe_retained
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.storage import FolderStorage
 
-
 CPU_SECONDS = 1.0
 """Shorter looks say little: the kernel counts CPU in hundredths of a second, and many may ask at once."""
 

@@ -217,7 +217,7 @@ class LayeredBackend:
             if isinstance(table.base, RestoredBase):
                 table.base.move_some()
                 if table.base.has_moved:
-                    table.base = table.base.base  # type: ignore[assignment]  # what it was made of, by kind of table
+                    table.base = table.base.base  # what it was made of, by kind of table
                 return True
         return False
 
