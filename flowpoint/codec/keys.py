@@ -170,9 +170,7 @@ def place_of_canonical(data: bytes, max_parallelism: int) -> int:
 def places_of(keys: Sequence[Any], max_parallelism: int) -> list[int]:
     """The places of many keys. Raises as `place_of`."""
     width = place_width(max_parallelism)
-    return [
-        digest % max_parallelism * width + (digest // max_parallelism >> 1) for digest in _hashes_of(keys)
-    ]
+    return [digest % max_parallelism * width + (digest // max_parallelism >> 1) for digest in _hashes_of(keys)]
 
 
 def _hashes_of(keys: Sequence[Any]) -> list[int]:

@@ -71,9 +71,7 @@ class FileBuilder:
             _count(dead_groups, group, len(part.dead))
         return self._block(state, kind, (entries[0][0], entries[-1][0]), whole, live_groups, dead_groups)
 
-    def placed_block(
-        self, state: str, kind: str, places: Sequence[int], keys: list[Any], values: list[Any]
-    ) -> bytes:
+    def placed_block(self, state: str, kind: str, places: Sequence[int], keys: list[Any], values: list[Any]) -> bytes:
         """The bytes of a block: entries in the order of their places, which go on from those of the block before.
 
         Raises:

@@ -171,9 +171,7 @@ def _not_hidden(table: AnyTable, layers: Sequence[Any]) -> Iterator[tuple[int, A
     """What the base does not keep in memory, unless a layer has something newer."""
     if not layers:
         return table.base.stored()
-    return (
-        entry for entry in table.base.stored() if not any(table.holds(layer, entry[1]) for layer in layers)
-    )
+    return (entry for entry in table.base.stored() if not any(table.holds(layer, entry[1]) for layer in layers))
 
 
 def _blocks(builder: FileBuilder, name: str, kind: str, runs: Iterator[Run]) -> Iterator[bytes]:

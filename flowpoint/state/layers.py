@@ -215,7 +215,7 @@ class LayeredBackend:
             if isinstance(table.base, RestoredBase):
                 table.base.move_some()
                 if table.base.has_moved:
-                    table.base = table.base.base  # type: ignore[assignment]  # what it was made of, by kind of table
+                    table.base = table.base.base  # what it was made of, by kind of table
                 return True
         self._let_go_of_files()
         return False

@@ -155,5 +155,3 @@ class RestoredMapBase(RestoredBase):
 
 def _place_in(tagged: tuple[int, tuple[int, Any, Any]]) -> int:
     return tagged[1][0]
-
-
