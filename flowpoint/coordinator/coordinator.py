@@ -101,7 +101,12 @@ class Coordinator:
             self._on_checkpoint_end,
         )
         self.requests = Requests(
-            self._life, self.checkpoints, post, savepoints=job.savepoints, check_parallelism=job.replan
+            self._life,
+            self.checkpoints,
+            post,
+            savepoints=job.savepoints,
+            check_parallelism=job.replan,
+            expect_parallelism=self._expect_parallelism,
         )
         self._ending = Ending(log, self._crew, self._deployment, self._publishing, steps, post, self._warn)
         self.statistics = Statistics(job.plan)
@@ -179,8 +184,8 @@ class Coordinator:
             case Lost():
                 self._on_lost(mail)
             case NotStarted(worker, reason):
-                self._crew.not_started(worker)
-                self._report_loss(worker, reason)
+                if self._crew.not_started(worker):
+                    self._report_loss(worker, reason)
             case Published():
                 self._on_published(mail)
             case ev.StopRequested():
@@ -383,6 +388,7 @@ class Coordinator:
             case ev.ReportRescaled():
                 self.requests.settle_rescale(None)
             case ev.ReportRescaleFailed(reason):
+                self._crew.end_reserves()
                 error = CheckpointFailed(f"the job was not rescaled and goes on as before: {reason}")
                 self.requests.settle_rescale(error)
             case ev.ResumeSources():
@@ -440,6 +446,10 @@ class Coordinator:
             self._restart_timer.cancel()
         loop = asyncio.get_running_loop()
         self._restart_timer = loop.call_later(delay, self._mailbox.put_nowait, ev.RestartDue(replacement))
+
+    def _expect_parallelism(self, parallelism: int) -> None:
+        assert self._job.replan is not None, "a job that cannot be rescaled is to be rescaled"
+        self._crew.reserve(self._job.replan(parallelism).workers)
 
     def _change_parallelism(self, parallelism: int) -> None:
         assert self._job.replan is not None, "a job that cannot be rescaled is rescaled"

@@ -54,6 +54,7 @@ class Crew:
         self._record = record
         self._starting: set[int] = set()
         self._is_spawn_wanted = False
+        self._are_reserves_unwanted = False
         self._release_deadline: float | None = None
 
     async def listen(self) -> None:
@@ -71,6 +72,7 @@ class Crew:
                 self._starting.discard(worker)
                 self._members.spawned(worker, pid, now)
                 self._record_or_lose(worker)
+                self._end_unwanted()
             case Joined(worker, pid, incarnation):
                 self._members.joined(worker, pid, incarnation, now)
             case Reaped(worker):
@@ -87,11 +89,18 @@ class Crew:
 
     def lost(self, mail: Lost) -> bool:
         """A process is lost. False: that was known, or nobody misses it."""
-        return self._members.lost(mail.worker, mail.pid) and not self._members.is_superfluous(mail.worker)
+        is_reserve = self._members.is_reserve(mail.worker)
+        is_news = self._members.lost(mail.worker, mail.pid)
+        if is_news and is_reserve:
+            # Whoever is superfluous otherwise is being reaped already.
+            self._steps.start(self._reap(mail.worker), f"reap worker {mail.worker}")
+        return is_news and not self._members.is_superfluous(mail.worker)
 
-    def not_started(self, worker: int) -> None:
-        """No process could be started for a slot."""
+    def not_started(self, worker: int) -> bool:
+        """No process could be started for a slot. False: nobody misses it."""
         self._starting.discard(worker)
+        self._end_unwanted()
+        return not self._members.is_superfluous(worker)
 
     def released(self, worker: int) -> None:
         """A worker says that it has let go of its attempt."""
@@ -129,8 +138,28 @@ class Crew:
         await self._workers.kill(worker)
         self._post(Reaped(worker))
 
+    def reserve(self, size: int) -> None:
+        """The job may soon have this many: start what it would lack, so that it need not wait then.
+
+        Either `resize` or `end_reserves` follows.
+        """
+        self._are_reserves_unwanted = False
+        for worker in self._members.reserve(size):
+            self._start(worker)
+
+    def end_reserves(self) -> None:
+        """The job stays as it is."""
+        self._are_reserves_unwanted = True
+        self._end_unwanted()
+
+    def _end_unwanted(self) -> None:
+        """End reserves that nobody wants, once none of them is on its way: who starts must be there to be ended."""
+        if self._are_reserves_unwanted and not any(map(self._members.is_superfluous, self._starting)):
+            self.resize(self._members.size)
+
     def resize(self, size: int) -> None:
-        """The job has this many from now on: superfluous ones are ended and reaped."""
+        """The job has this many from now on: superfluous ones are ended and reaped. Ends reserves, too."""
+        self._are_reserves_unwanted = False
         for worker in self._members.resize(size):
             self._steps.start(self._retire(worker), f"end worker {worker}")
 
@@ -142,8 +171,9 @@ class Crew:
         """Give every worker its part of an attempt."""
         assert self._members.is_ready, f"attempt {message.attempt} is deployed while somebody is missing"
         for worker in self._members.workers(WorkerState.JOINED):
-            self._members.deploy(worker)
-        self._workers.broadcast(message)
+            if not self._members.is_superfluous(worker):
+                self._members.deploy(worker)
+                self._workers.send(worker, message)
 
     def release(self, attempt: int, now: float) -> None:
         """Let whoever has a part of this attempt let go of it. Who does not do so in time is lost."""
@@ -189,12 +219,13 @@ class Crew:
         return self._members.is_ready
 
     def present(self) -> set[int]:
-        """The workers that have joined and are not lost."""
-        return set(self._members.workers(*_PRESENT))
+        """The workers of the job that have joined and are not lost."""
+        return {worker for worker in self._members.workers(*_PRESENT) if not self._members.is_superfluous(worker)}
 
     def addresses(self) -> dict[int, str]:
         """Where workers reach each other."""
-        return {worker: self._workers.address(worker) for worker in self._members.workers(WorkerState.JOINED)}
+        joined = self._members.workers(WorkerState.JOINED)
+        return {worker: self._workers.address(worker) for worker in joined if not self._members.is_superfluous(worker)}
 
     def pids(self) -> dict[int, tuple[int, float]]:
         """(pid, start time) of every worker process."""

@@ -35,13 +35,16 @@ class Requests:
         *,
         savepoints: str,
         check_parallelism: Callable[[int], object] | None,
+        expect_parallelism: Callable[[int], None],
     ) -> None:
-        """`savepoints`: the folder for those of which nobody says where to."""
+        """`savepoints`: the folder for those of which nobody says where to. `expect_parallelism`: the job may soon have
+        this one."""
         self._life = life
         self._checkpoints = checkpoints
         self._post = post
         self._savepoints = savepoints
         self._check_parallelism = check_parallelism
+        self._expect_parallelism = expect_parallelism
         self._stops: list[asyncio.Future[CheckpointRecord]] = []
         self._rescale: asyncio.Future[None] | None = None
 
@@ -94,9 +97,17 @@ class Requests:
         if self._rescale is not None:
             raise CheckpointFailed("cannot rescale the job: it is being rescaled already; try again later")
         self._check_parallelism(parallelism)
-        self._rescale = asyncio.get_running_loop().create_future()
-        self._post(ev.RescaleRequested(parallelism))
-        await self._rescale
+        self._rescale = done = asyncio.get_running_loop().create_future()
+        self._expect_parallelism(parallelism)
+        # The checkpoint that halts the sources then has little to write, and the new workers are there when it is done.
+        try:
+            await self._checkpoints.request(TriggerKind.CHECKPOINT, asyncio.get_running_loop().time())
+        except CheckpointFailed:
+            # Then there is more to write behind the halt, or the job is not running any more, which it will say.
+            pass
+        finally:
+            self._post(ev.RescaleRequested(parallelism))
+        await done
 
     def _require_running(self, wish: str) -> None:
         if self._life.state is not JobState.RUNNING:

@@ -149,12 +149,20 @@ class Bench:
             "run", "job.py", "-p", "2", "--detach", "--set", "checkpoint.interval=0",
             "--set", f"state.backend={self.backend}", "--set", "checkpoint.timeout=10m",
         )  # fmt: skip
-        while self.data("status", "big-state")["records_in"] < self.keys:
+        while self.data("status", "big-state")["records_in"] < self.keys + UPDATES_PER_SECOND:
             time.sleep(0.5)
-        took = time.monotonic() - began
-        first = self.data("checkpoint", "big-state")
-        print(f"      filled {self.keys:,} keys in {took:.0f} s; first checkpoint {first['bytes'] / 1e6:.0f} MB in "
-              f"{first['duration_ms'] / 1000:.1f} s", flush=True)  # fmt: skip
+        while not self.is_filled():
+            time.sleep(1.0)
+        print(f"      filled {self.keys:,} keys in {time.monotonic() - began:.0f} s", flush=True)
+
+    def is_filled(self) -> bool:
+        """Whether a new checkpoint shows that the source of the keys has ended."""
+        taken = self.data("checkpoint", "big-state")
+        print(f"      checkpoint: {taken['bytes'] / 1e6:.0f} MB in {taken['duration_ms'] / 1000:.1f} s", flush=True)
+        path = self.folder / "home" / "checkpoints" / "big-state" / taken["path"]
+        manifest = json.loads((path / "manifest.json").read_text())
+        splits = [split for subtask in manifest["operators"]["fill"]["subtasks"] for split in subtask["splits"]]
+        return all(split["ended"] for split in splits)
 
     def full_bytes(self) -> int:
         """The size of the state in the newest checkpoint, every entry counted once."""
