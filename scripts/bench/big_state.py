@@ -30,7 +30,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRY_BYTES = 120
-UPDATES_PER_SECOND = 20_000
+CHANGE_SECONDS = 4.0
 CHECKPOINTS = 10
 
 JOB = """\
@@ -90,7 +90,7 @@ class Bench:
     def prepare(self) -> None:
         """Write the job file."""
         self.stamps.mkdir()
-        text = JOB.format(keys=self.keys, stamps=str(self.stamps), rate=UPDATES_PER_SECOND)
+        text = JOB.format(keys=self.keys, stamps=str(self.stamps), rate=round(self.keys / 100 / CHANGE_SECONDS))
         (self.folder / "job.py").write_text(text)
 
     def shell(self, *arguments: str) -> str:
@@ -149,7 +149,7 @@ class Bench:
             "run", "job.py", "-p", "2", "--detach", "--set", "checkpoint.interval=0",
             "--set", f"state.backend={self.backend}", "--set", "checkpoint.timeout=10m",
         )  # fmt: skip
-        while self.data("status", "big-state")["records_in"] < self.keys + UPDATES_PER_SECOND:
+        while self.data("status", "big-state")["records_in"] < self.keys:
             time.sleep(0.5)
         while not self.is_filled():
             time.sleep(1.0)
@@ -174,7 +174,7 @@ class Bench:
         taken = []
         began = time.monotonic()
         for _ in range(CHECKPOINTS):
-            time.sleep(self.keys / 100 / UPDATES_PER_SECOND)
+            time.sleep(CHANGE_SECONDS)
             taken.append(self.data("checkpoint", "big-state"))
         self.row("incremental checkpoint, % of the full one (median of 10)",
                  100 * median(one["bytes"] for one in taken) / self.full_bytes(), "%", 5)  # fmt: skip
