@@ -675,3 +675,63 @@ def test_old_checkpoints_are_removed_one_run_at_a_time(monkeypatch):
 
     assert len(most) > 2
     assert set(most) == {1}
+
+
+# ---------------------------------------------------------------------- how a death is told
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_the_death_of_a_worker_is_told_as_such_and_not_as_the_links_that_break_by_it(seed):
+    job = numbers(101, rate=200) + ".key_by(lambda n: n % 5).count(uid='counts').sink(SINK)"
+    stage = Stage(job, settings(3), seed=seed)
+    killed: list[float] = []
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: stage.completed(1))
+        killed.append(stage.world.loop.time())
+        stage.kill(stage.workers()[1])
+        await stage.finish(run)
+
+    stage.play(script())
+
+    [told] = stage.story("restarting at once")
+    assert "was killed by signal 9" in told
+    assert not stage.story("link lost")
+    assert stage.output().total() == 100
+
+
+def test_workers_that_end_by_themselves_at_their_start_fail_the_job_after_three_rounds():
+    stage = Stage(numbers(10) + ROWS, settings(2))
+
+    async def refuse(host, args):
+        await asyncio.sleep(0.01)
+        return 3
+
+    stage.world.programs["worker"] = refuse
+
+    async def script():
+        await stage.finish(stage.start(), code=1)
+
+    stage.play(script())
+
+    assert len(stage.story("restarting")) == 2
+    assert stage.story("the job is failed", "ended with exit code 3", "3 times in a row")
+
+
+def test_workers_that_are_killed_at_their_start_never_fail_the_job():
+    stage = Stage(numbers(10) + ROWS, settings(2))
+    born: set[int] = set()
+
+    async def script():
+        run = stage.start()
+        while len(born) < 12:
+            await asyncio.sleep(0.001)
+            for worker in stage.workers():
+                born.add(worker.pid)
+                stage.kill(worker)
+        await stage.finish(run)
+
+    stage.play(script())
+
+    assert stage.output() == once_each(*range(1, 10))
