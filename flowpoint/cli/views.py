@@ -56,12 +56,22 @@ class _Stream(View):
             self._stream = None
 
 
+def sentence_of(event: Event) -> str:
+    """An event for a person, who must see a warning as one."""
+    return f"warning: {event.text}" if event.kind is EventKind.WARNING else event.text
+
+
+def printed_lines(event: Event) -> list[str]:
+    """What a `printed` event quotes, set off from what FlowPoint says."""
+    return [f"    {line}" for line in event.data["last"]] if event.kind is EventKind.PRINTED else []
+
+
 class Lines(_Stream):
     """One line per event, with the time of day."""
 
     def on_event(self, event: Event) -> None:
         super().on_event(event)
-        self._print(f"{time.strftime('%H:%M:%S')} {event.text}")
+        self._print("\n".join([f"{time.strftime('%H:%M:%S')} {sentence_of(event)}", *printed_lines(event)]))
 
 
 class JsonLines(_Stream):
@@ -95,7 +105,7 @@ class Announcer(View):
             self._leave_terminal(self._ready_fd)
             self._ready_fd = None
         elif event.kind is EventKind.WARNING:
-            print(f"warning: {event.text}", file=sys.stderr, flush=True)
+            print(sentence_of(event), file=sys.stderr, flush=True)
         elif event.kind in LAST_EVENTS and event.kind is not EventKind.FAILED:
             print(event.text, flush=True)
 

@@ -12,7 +12,8 @@ class EventKind(StrEnum):
     """What happened.
 
     `started` carries {name, pid, job_file, log}; `running` says that records flow for the first time in this attempt;
-    `failed` carries {kind, trace, operator}, where kind is the error's class in `flowpoint.errors`.
+    `failed` carries {kind, trace, operator}, where kind is the error's class in `flowpoint.errors`. `printed` comes before
+    the last event, to who runs the job and not to the log, when functions or sinks have printed something: {lines, last}.
     """
 
     STARTED = "started"
@@ -26,6 +27,7 @@ class EventKind(StrEnum):
     STOPPING = "stopping"
     CANCELLING = "cancelling"
     WARNING = "warning"
+    PRINTED = "printed"
     FAILED = "failed"
     FINISHED = "finished"
     STOPPED = "stopped"

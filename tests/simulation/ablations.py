@@ -29,7 +29,7 @@ from flowpoint.protocol.checkpoint import PendingCheckpoint, collect_operators
 from flowpoint.protocol.membership import WorkerState
 from flowpoint.protocol.watermarks import InputWatermarks
 from flowpoint.runtime.channel_state import Recording
-from flowpoint.runtime.parts import KeyedPart
+from flowpoint.runtime.parts import Captured, KeyedPart
 from flowpoint.runtime.subtask import Subtask
 from flowpoint.sim.faults import FaultKind, FaultMix
 from flowpoint.sim.jobs import JobShape, Topology, draw_shape
@@ -204,11 +204,11 @@ def early_commit(patch: pytest.MonkeyPatch) -> None:
         tellers[id(self._publishing)] = self
         return on_ack(self, *args)
 
-    async def tell_first(self: Publishing, manifest: Any, savepoint: str) -> Any:
+    async def tell_first(self: Publishing, manifest: Any, *more: Any) -> Any:
         tellers[id(self)]._send(messages.Complete(manifest.attempt, manifest.id))
         # Time for the sinks, as they are to be first.
         await asyncio.sleep(0.03)
-        return await append(self, manifest, savepoint)
+        return await append(self, manifest, *more)
 
     patch.setattr(Checkpoints, "on_ack", note)
     patch.setattr(Publishing, "_append", tell_first)
@@ -278,7 +278,7 @@ def broadcast_state_not_saved(patch: pytest.MonkeyPatch) -> None:
         async def nothing() -> SubtaskState:
             return SubtaskState()
 
-        return nothing if self.is_broadcast else freeze(self)
+        return Captured(nothing) if self.is_broadcast else freeze(self)
 
     patch.setattr(KeyedPart, "freeze", freeze_keyed)
 

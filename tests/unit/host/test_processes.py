@@ -34,11 +34,12 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 @pytest.fixture
 def make_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeModule:
-    """Write a module that child processes can run."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    """Write a module that child processes can run: they look for modules where this process does."""
+    monkeypatch.syspath_prepend(tmp_path)
 
     def make(code: str) -> str:
-        (tmp_path / "child_main.py").write_text(textwrap.dedent(code))
+        body = textwrap.indent(textwrap.dedent(code), "    ")
+        (tmp_path / "child_main.py").write_text(f"def main():\n{body}\n")
         return "child_main"
 
     return make
