@@ -37,7 +37,7 @@ from flowpoint.coordinator.requests import Requests
 from flowpoint.coordinator.statistics import Statistics
 from flowpoint.coordinator.steps import Steps
 from flowpoint.coordinator.workers import CAUSE_SECONDS, Beat, Joined, Lost, NotStarted, Received, Started
-from flowpoint.errors import CheckpointFailed, Fenced, OutcomeUnknown
+from flowpoint.errors import CheckpointFailed, Fenced, OutcomeUnknown, TransientError
 from flowpoint.host.base import Host
 from flowpoint.model import messages
 from flowpoint.model.events import Event, EventKind
@@ -47,6 +47,7 @@ from flowpoint.protocol.checkpoint import CheckpointFailure
 from flowpoint.protocol.job import JobLife
 from flowpoint.protocol.job_table import JobState
 from flowpoint.protocol.schedule import TriggerKind
+from flowpoint.protocol.stage_deadline import StageDeadline
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.storage import FolderStorage
 
@@ -109,6 +110,7 @@ class Coordinator:
         self._is_rescaling = False
         self._restart_timer: asyncio.TimerHandle | None = None
         self._alarm = Alarm(post)
+        self._stage = StageDeadline(job.settings.checkpoint.timeout)
         self.is_over = asyncio.Event()
 
     # ------------------------------------------------------------------ for launch
@@ -194,6 +196,8 @@ class Coordinator:
                 self._feed(mail)
             case Tick():
                 self._crew.tick(self._now())
+                if self._stage.is_over(self._now()):
+                    self._fail(failure_of(self._hung(), self.attempt))
             case Prepared():
                 self._on_prepared(mail)
             case Cleaned():
@@ -211,6 +215,7 @@ class Coordinator:
             self._feed(ev.WorkersReady())
         if not self._life.is_over:
             self.checkpoints.tick(self._now())
+        self._stage.seen(self._life.state, self._now())
         self._set_alarm()
 
     def _feed(self, event: ev.JobEvent) -> None:
@@ -227,8 +232,8 @@ class Coordinator:
         """For the next deadline, and about once a heartbeat to notice silence."""
         now = self._now()
         at = now + min(self._job.settings.heartbeat.interval, TICK_SECONDS_MAX)
-        deadline = self.checkpoints.next_deadline(now)
-        self._alarm.set(at if deadline is None else min(at, max(deadline, now)))
+        deadlines = [self.checkpoints.next_deadline(now), self._stage.deadline]
+        self._alarm.set(min([at, *(max(one, now) for one in deadlines if one is not None)]))
 
     def _excuse_lag(self) -> None:
         now = self._now()
@@ -236,6 +241,7 @@ class Coordinator:
         if lag > 0.0:
             self._crew.excuse(now, lag)
             self.checkpoints.postpone(lag)
+            self._stage.postpone(lag)
 
     # ------------------------------------------------------------------ what workers say
 
@@ -320,6 +326,16 @@ class Coordinator:
         present, now = self._crew.present(), self._now()
         seen = self._incidents.failure(self._life.state, failure, present=present, now=now)
         self._feed_seen(seen)
+
+    def _hung(self) -> TransientError:
+        """Who keeps the job waiting in a state that must end."""
+        live, seconds = self._deployment.live, f"checkpoint.timeout ({self._job.settings.checkpoint.timeout:g} s)"
+        if self._life.state is JobState.COMMITTING and live is not None:
+            who = ", ".join(live.not_committed(self._life.last_checkpoint))
+            return TransientError(f"the last checkpoint was not committed within {seconds}: nothing heard from {who}")
+        missing = self._crew.deploying()
+        who = f"nothing heard from worker {', '.join(map(str, missing))}" if missing else "storage or a sink hangs"
+        return TransientError(f"the attempt was not deployed within {seconds}: {who}")
 
     # ------------------------------------------------------------------ checkpoints
 
@@ -408,7 +424,7 @@ class Coordinator:
             case ev.AppendEntry(kind):
                 self._ending.append(kind)
             case ev.EndWorkers():
-                self._ending.end_workers(is_cancelled=self._life.state is JobState.CANCELLED)
+                self._ending.end_workers(self._life.state)
             case ev.ExitJob(state, exit_code, reason):
                 self._exit(JobState(state), exit_code, reason)
 

@@ -210,6 +210,10 @@ class Crew:
         """The workers whose process is there or is being started."""
         return {w for w in self._members.workers(*WorkerState) if self._members.state(w) not in _GONE} | self._starting
 
+    def deploying(self) -> list[int]:
+        """The workers that have been given their part of an attempt and are still building it."""
+        return self._members.workers(WorkerState.DEPLOYING)
+
     def addresses(self) -> dict[int, str]:
         """Where workers reach each other."""
         return {worker: self._workers.address(worker) for worker in self._members.workers(WorkerState.JOINED)}

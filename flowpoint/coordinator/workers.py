@@ -117,7 +117,7 @@ class Workers:
         self._post = post
         self._spawn = spawn
         self._slots: dict[int, _Slot] = {}
-        self._links: set[Link] = set()
+        self._links: dict[Link, tuple[int, _Slot] | None] = {}  # with the slot whose control link it is, if any
         self._listener: Listener | None = None
 
     async def listen(self) -> None:
@@ -197,19 +197,21 @@ class Workers:
                 self._on_message(link, message)
 
         def on_lost(reason: str) -> None:
-            self._links.discard(link)
-            for index, slot in self._slots.items():
-                if slot.link is link:
-                    pid = slot.hello.pid if slot.hello is not None else 0
-                    why = f"worker {index} (pid {pid}): control link lost: {reason}"
-                    if slot.process is None:
-                        self._lose(index, slot, why)
-                    else:
-                        step = self._lose_unless_ended(index, slot, slot.process, why)
-                        self._spawn(step, f"look what became of worker {index}")
+            owner = self._links.pop(link)
+            if owner is not None:
+                self._on_control_lost(*owner, reason)
 
-        self._links.add(link)
+        self._links[link] = None
         link.start(on_frame, on_lost)
+
+    def _on_control_lost(self, index: int, slot: _Slot, reason: str) -> None:
+        pid = slot.hello.pid if slot.hello is not None else 0
+        why = f"worker {index} (pid {pid}): control link lost: {reason}"
+        if slot.process is None:
+            self._lose(index, slot, why)
+        else:
+            step = self._lose_unless_ended(index, slot, slot.process, why)
+            self._spawn(step, f"look what became of worker {index}")
 
     def _current(self, index: int, incarnation: str) -> _Slot | None:
         slot = self._slots.get(index)
@@ -221,14 +223,14 @@ class Workers:
             link.close()
             return
         slot.link, slot.hello = link, hello
+        self._links[link] = (hello.worker, slot)
         if slot.process is not None:
             self._post(Joined(hello.worker, hello.pid, hello.incarnation))
 
     def _on_message(self, link: Link, message: messages.Message) -> None:
-        for index, slot in self._slots.items():
-            if slot.link is link and not slot.is_lost:
-                self._post(Received(index, message))
-                return
+        owner = self._links.get(link)
+        if owner is not None and not owner[1].is_lost:
+            self._post(Received(owner[0], message))
 
     def send(self, index: int, message: messages.Message) -> None:
         """Send to one worker; nothing happens when it is lost (its `Lost` is on the way)."""

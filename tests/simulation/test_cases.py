@@ -646,7 +646,7 @@ def test_whatever_a_users_sink_raises_in_the_coordinator_is_the_users_error_and_
 
     stage.play(script())
 
-    assert stage.story("the job is failed", "sink 'out': begin() failed: ValueError: no such table", "3 times")
+    assert stage.story("the job is failed", "operator 'out': begin() failed: ValueError: no such table", "3 times")
 
 
 @pytest.mark.parametrize("kind", [messages.Trigger, messages.Release])
@@ -694,6 +694,64 @@ def test_a_cancel_does_not_wait_for_a_sink_that_hangs(monkeypatch):
     stage.play(script())
 
     assert stage.story("had not ended after 5 s: prepare attempt")
+
+
+def test_a_job_that_has_failed_does_not_wait_for_a_storage_that_hangs(monkeypatch):
+    stage = Stage(numbers(5001, rate=100) + ".map(see, uid='see')" + ROWS, settings(restart_strategy="none"))
+
+    async def hang(cleaner, *args, **options):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Cleaner, "run", hang)
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: stage.completed(2))
+        stage.kill(stage.workers()[0])
+        await stage.finish(run, code=1)
+
+    stage.play(script())
+
+    assert stage.story("failed, and given up", "remove old checkpoints")
+
+
+def test_a_sink_that_does_not_commit_in_time_fails_the_attempt_and_the_next_one_commits():
+    stage = Stage(
+        numbers(21) + ROWS,
+        settings(timeout=2.0, interval=0),
+        output='HangingSink("/data/out", format="jsonl"), uid="out"',
+    )
+    witness.failures["commit"] = 1
+
+    async def script():
+        await stage.finish(stage.start())
+
+    stage.play(script())
+
+    assert stage.story("restarting at once", "the last checkpoint was not committed within", "out#0")
+    assert stage.output() == once_each(*range(1, 21))
+
+
+def test_an_attempt_that_is_not_deployed_in_time_is_tried_again(monkeypatch):
+    stage = Stage(numbers(21) + ROWS, settings(timeout=2.0))
+    begin = FileSink.begin
+    begun: list[int] = []
+
+    async def hang_once(sink, ctx):
+        begun.append(ctx.attempt)
+        if len(begun) == 1:
+            await asyncio.sleep(5.0)
+        await begin(sink, ctx)
+
+    monkeypatch.setattr(FileSink, "begin", hang_once)
+
+    async def script():
+        await stage.finish(stage.start())
+
+    stage.play(script())
+
+    assert stage.story("restarting at once", "the attempt was not deployed within", "storage or a sink hangs")
+    assert stage.output() == once_each(*range(1, 21))
 
 
 def test_old_checkpoints_are_removed_one_run_at_a_time(monkeypatch):
