@@ -21,6 +21,8 @@ from flowpoint.launch.control import LAST_EVENTS, Data, Event, EventKind
 class View:
     """The base: remembers why the job failed, and shows nothing."""
 
+    shows_figures = False
+
     def __init__(self) -> None:
         self.failure: Event | None = None
 
