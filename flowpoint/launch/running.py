@@ -16,7 +16,6 @@ from flowpoint.launch.history import describe_retained
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.storage import FolderStorage
 
-
 CPU_SECONDS = 1.0
 """Shorter looks say little: the kernel counts CPU in hundredths of a second, and many may ask at once."""
 
@@ -132,17 +131,17 @@ class RunningJob:
 
     async def checkpoint(self) -> Data:
         """See `JobControl`."""
-        record = await self._coordinator.request_checkpoint()
+        record = await self._coordinator.requests.checkpoint()
         return record.to_data() | {"path": f"{self._job.storage}/{record.path}"}
 
     async def savepoint(self, to: str = "") -> Data:
         """See `JobControl`."""
-        record = await self._coordinator.request_savepoint(to)
+        record = await self._coordinator.requests.savepoint(to)
         return record.to_data()
 
     async def stop(self, to: str = "") -> Data:
         """See `JobControl`."""
-        record = await self._coordinator.request_stop(0, to)
+        record = await self._coordinator.requests.stop(0, to)
         if not to:
             return record.to_data() | {"path": f"{self._job.storage}/{record.path}"}
         if record.savepoint_bytes is None or not record.savepoint.startswith(f"{to.rstrip('/')}/"):
@@ -154,11 +153,11 @@ class RunningJob:
 
     async def rescale(self, parallelism: int) -> Data:
         """See `JobControl`."""
-        await self._coordinator.request_rescale(parallelism)
+        await self._coordinator.requests.rescale(parallelism)
         return self.status()
 
     async def cancel(self) -> Data:
         """See `JobControl`."""
-        self._coordinator.request_cancel(130)
+        self._coordinator.requests.cancel(130)
         await self._coordinator.is_over.wait()
         return self.status()

@@ -27,10 +27,11 @@ from flowpoint.model.settings import CheckpointSettings, HeartbeatSettings, Rest
 from flowpoint.sim.checkers import OutputChecker, StorageChecker
 from flowpoint.sim.faults import FaultKind
 from flowpoint.sim.job import ROOT, install
-from flowpoint.sim.jobs import JOB_FILE, OUTPUT, STORAGE, Row
+from flowpoint.sim.jobs import JOB_FILE, OUTPUT, STORAGE
 from flowpoint.sim.message_checker import MessageChecker
 from flowpoint.sim.network import SimLink
 from flowpoint.sim.scenario import read_output
+from flowpoint.sim.topologies import Row
 from flowpoint.sim.world import Point, SimProcess, SimWorld
 from flowpoint.transport.control import decode_message, encode_message
 from tests.simulation.witness import LOG, witness
