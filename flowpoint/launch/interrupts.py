@@ -14,28 +14,28 @@ import signal
 from collections.abc import Callable
 from typing import Protocol
 
-from flowpoint.coordinator.checkpoints import CheckpointRecord
+from flowpoint.coordinator.checkpoint_record import CheckpointRecord
 from flowpoint.launch.control import Event, EventKind
 
 INTERRUPTED = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Stoppable(Protocol):
-    """A coordinator, as far as a signal needs it."""
+class Requests(Protocol):
+    """What a coordinator can be asked for, as far as a signal needs it."""
 
-    def request_stop(self, exit_code: int) -> asyncio.Future[CheckpointRecord]:
+    def stop(self, exit_code: int) -> asyncio.Future[CheckpointRecord]:
         """Ask for a graceful stop; the future tells whether it came about."""
 
-    def request_cancel(self, exit_code: int) -> None:
+    def cancel(self, exit_code: int) -> None:
         """Ask for an end without a last checkpoint."""
 
 
 class Interrupts:
     """Handles the signals while it is entered. It has to be shown all events (`on_event`)."""
 
-    def __init__(self, coordinator: Stoppable, tell: Callable[[Event], None]) -> None:
-        self._coordinator = coordinator
+    def __init__(self, requests: Requests, tell: Callable[[Event], None]) -> None:
+        self._requests = requests
         self._tell = tell
         self._count = 0
         self._waits = False
@@ -54,16 +54,16 @@ class Interrupts:
         """A signal has come."""
         self._count += 1
         if self._count > 1 or self._waits:
-            self._coordinator.request_cancel(INTERRUPTED)
+            self._requests.cancel(INTERRUPTED)
         else:
-            self._coordinator.request_stop(INTERRUPTED).add_done_callback(self._on_stop_settled)
+            self._requests.stop(INTERRUPTED).add_done_callback(self._on_stop_settled)
 
     def on_event(self, event: Event) -> None:
         """Something has happened to the job."""
         if event.kind is EventKind.RESTARTING:
             self._waits = bool(event.data.get("delay"))
             if self._waits and self._count:
-                self._coordinator.request_cancel(INTERRUPTED)
+                self._requests.cancel(INTERRUPTED)
         elif event.kind is EventKind.RUNNING:
             self._waits = False
 

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from flowpoint.coordinator.coordinator import Coordinator, Outcome
+from flowpoint.coordinator.coordinator import Coordinator
+from flowpoint.coordinator.ending import Outcome
 from flowpoint.coordinator.job import JobToRun, Wishes
 from flowpoint.coordinator.origin import rescaled_to
 from flowpoint.errors import ConfigError, NotFoundError, UsageError
@@ -178,7 +179,7 @@ class _Run:
         self._record(job)
         coordinator = Coordinator(self._host, job, self._emit, self._on_workers)
         self._announce(self._changes(job, entries))
-        self._interrupts = Interrupts(coordinator, self._emit)
+        self._interrupts = Interrupts(coordinator.requests, self._emit)
         try:
             with self._interrupts:
                 outcome = await self._run_beside_http(coordinator, job)

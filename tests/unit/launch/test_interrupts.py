@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from flowpoint.coordinator.checkpoints import CheckpointRecord
+from flowpoint.coordinator.checkpoint_record import CheckpointRecord
 from flowpoint.errors import CheckpointFailed
 from flowpoint.launch.control import Event, EventKind
 from flowpoint.launch.interrupts import Interrupts
@@ -14,31 +14,31 @@ LATER = Event(EventKind.RESTARTING, "restarting in 60 s", {"delay": 60.0})
 RUNNING = Event(EventKind.RUNNING, "running")
 
 
-class Coordinator:
+class Asked:
     """Notes what it is asked for."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.stop: asyncio.Future[CheckpointRecord] = asyncio.get_running_loop().create_future()
+        self.stopped: asyncio.Future[CheckpointRecord] = asyncio.get_running_loop().create_future()
 
-    def request_stop(self, exit_code: int) -> asyncio.Future[CheckpointRecord]:
+    def stop(self, exit_code: int) -> asyncio.Future[CheckpointRecord]:
         self.asked.append(f"stop {exit_code}")
-        return self.stop
+        return self.stopped
 
-    def request_cancel(self, exit_code: int) -> None:
+    def cancel(self, exit_code: int) -> None:
         self.asked.append(f"cancel {exit_code}")
 
 
 async def asked(*steps: Event | None) -> list[str]:
     """What is asked for after these events and signals (None)."""
-    coordinator = Coordinator()
-    interrupts = Interrupts(coordinator, lambda _event: None)
+    requests = Asked()
+    interrupts = Interrupts(requests, lambda _event: None)
     for step in steps:
         if step is None:
             interrupts.interrupt()
         else:
             interrupts.on_event(step)
-    return coordinator.asked
+    return requests.asked
 
 
 async def test_the_first_signal_stops_and_the_second_cancels() -> None:
@@ -61,13 +61,13 @@ async def test_a_stop_outlives_a_restart_at_once_but_does_not_wait_for_a_later_o
 
 
 async def test_a_stop_that_failed_is_told_and_can_be_asked_for_again() -> None:
-    coordinator, told = Coordinator(), []
-    interrupts = Interrupts(coordinator, told.append)
+    requests, told = Asked(), []
+    interrupts = Interrupts(requests, told.append)
     interrupts.interrupt()
-    coordinator.stop.set_exception(CheckpointFailed("the disk is full"))
+    requests.stopped.set_exception(CheckpointFailed("the disk is full"))
     await asyncio.sleep(0)
 
     interrupts.interrupt()
 
     assert [event.text for event in told] == ["the disk is full"]
-    assert coordinator.asked == ["stop 130", "stop 130"]
+    assert requests.asked == ["stop 130", "stop 130"]
