@@ -34,6 +34,7 @@ from flowpoint.launch.home import Home, ProcessId, RunRecord
 from flowpoint.launch.interrupts import Interrupts
 from flowpoint.launch.job_log import JobLog
 from flowpoint.launch.jobfile import build_job, load_source
+from flowpoint.launch.lost_attributes import lost_attributes
 from flowpoint.launch.traits import changes, traits_of
 from flowpoint.launch.worker_arguments import worker_arguments
 from flowpoint.model.commits import CommitEntry
@@ -130,6 +131,7 @@ def _assemble(options: RunOptions) -> _Assembled:
     settings = load_settings(options.config_file, job.config, os.environ, overrides)
     graph = job.graph()
     compiled = compile_graph(graph, settings.parallelism, settings.max_parallelism, name=options.name)
+    warnings.extend(lost_attributes(compiled))
     shipped: Data = {
         **source.to_data(),
         "params": dict(options.params),
