@@ -14,7 +14,7 @@ _PATIENCE_SECONDS = 1.0
 """For each running job: one that hangs must not keep the others from being shown."""
 
 
-@click.command(name="list")
+@click.command(name="list", short_help="Show all jobs, running or not.")
 @output.json_option
 def command(as_json: bool) -> None:
     """Show the jobs that run here, ran here, or have checkpoints here."""

@@ -16,7 +16,7 @@ from flowpoint.launch.control import Data
 from flowpoint.launch.home import Home, RunRecord
 
 
-@click.command(name="status")
+@click.command(name="status", short_help="Show how a job is doing, or how it ended.")
 @output.job_argument
 @output.json_option
 def command(job: str, as_json: bool) -> None:

@@ -32,7 +32,8 @@ CHAIN_FILES: Final = f"<{ENGINE} chain"
 USER_RAISED: Final = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
 """What a synchronous call of user code may raise. No real cancellation arrives in one: these are the user's, too."""
 
-_ADDRESS: Final = re.compile(r"(?: at |\.\.\.)0?x[0-9a-fA-F]{4,}")
+_ADDRESS: Final = re.compile(r"(?: at |(\.\.\.))0?x[0-9a-fA-F]{4,}")
+"""Also behind an ellipsis, which stays."""
 
 
 class Doing(StrEnum):
@@ -154,7 +155,7 @@ def engine_class(error: FlowPointError) -> type[FlowPointError]:
 def shorten(value: Any, limit: int = 120) -> str:
     """A value as text for a message: the same in every run, at most `limit` characters, never raising."""
     try:
-        text = _ADDRESS.sub("", repr(value))
+        text = _ADDRESS.sub(r"\1", repr(value))
     except Exception as error:  # noqa: BLE001  a user's __repr__ may do anything
         text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
     return text if len(text) <= limit else text[: limit - 3] + "..."
@@ -163,7 +164,7 @@ def shorten(value: Any, limit: int = 120) -> str:
 def say(error: BaseException) -> str:
     """An exception's message, the same in every run, never raising."""
     try:
-        return _ADDRESS.sub("", str(error))
+        return _ADDRESS.sub(r"\1", str(error))
     except Exception as problem:  # noqa: BLE001  a user's __str__ may do anything
         return f"<its message raised {type(problem).__name__}>"
 

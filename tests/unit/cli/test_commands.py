@@ -248,6 +248,13 @@ def test_every_command_explains_itself(capsys: Captured) -> None:
         assert f"Usage: flowpoint {name}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("group", [[], ["threads"]])
+def test_the_list_of_commands_is_not_cut(capsys: Captured, group: list[str]) -> None:
+    assert execute([*group, "--help"]) == 0
+
+    assert "..." not in capsys.readouterr().out.replace("[ARGS]...", "")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
