@@ -44,6 +44,8 @@ _STYLES = {
 class LiveTable(View):
     """Draws the table on a terminal."""
 
+    shows_figures = True
+
     def __init__(self, console: Console | None = None) -> None:
         super().__init__()
         self._console = console

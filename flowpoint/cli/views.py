@@ -21,6 +21,8 @@ from flowpoint.launch.control import LAST_EVENTS, Data, Event, EventKind
 class View:
     """The base: remembers which job it is and why it failed, and shows nothing."""
 
+    shows_figures = False
+
     def __init__(self) -> None:
         self.failure: Event | None = None
         self.job = ""

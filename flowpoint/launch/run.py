@@ -358,13 +358,17 @@ class _Run:
             await self._refresh(running)
         finally:
             # The last picture is the one that stays.
-            self._show(lambda view: view.refresh(running.status(), running.workers()))
+            self._show_figures(running)
             await server.close()
 
     async def _refresh(self, running: RunningJob) -> None:
         while True:
-            self._show(lambda view: view.refresh(running.status(), running.workers()))
+            self._show_figures(running)
             await asyncio.sleep(REFRESH_SECONDS)
+
+    def _show_figures(self, running: RunningJob) -> None:
+        if self._view is not None and self._view.shows_figures:
+            self._show(lambda view: view.refresh(running.status(), running.workers()))
 
     def _tell_end(self, outcome: Outcome) -> None:
         data: Data = {"exit_code": outcome.exit_code}

@@ -399,3 +399,32 @@ def test_what_is_kept_in_self_and_lost_is_warned_of(shell: Shell) -> None:
     done = shell.run_ok("run", "job.py", "-p", "1")
 
     assert "warning: operator 'keep': Keep assigns to self.count, which is no state" in done.out
+
+
+ONLY_IN_WORKERS = """
+import os
+import sys
+
+if "worker_main" in " ".join(sys.orig_argv):
+    DO
+"""
+
+
+def test_workers_that_end_at_their_start_fail_the_job_with_what_they_printed(shell: Shell) -> None:
+    ends = ONLY_IN_WORKERS.replace("DO", 'print("LicenceError: not on this machine", flush=True)\n    os._exit(3)')
+    shell.write("job.py", job_file("", before=ends))
+
+    done = shell.run("run", "job.py", "-p", "2", "--set", "restart.delay=10ms")
+
+    assert_refused(
+        done, 1, "exit code 3: LicenceError: not on this machine", "`flowpoint logs bad`", "3 times in a row"
+    )
+    assert shell.run_ok("logs", "bad").out.count("restarting ") == 2
+
+
+def test_a_job_file_that_raises_only_in_workers_fails_the_job_with_its_line(shell: Shell) -> None:
+    shell.write("job.py", job_file("", before=ONLY_IN_WORKERS.replace("DO", 'raise KeyError("only here")')))
+
+    done = shell.run("run", "job.py", "--set", "restart.delay=10ms")
+
+    assert_refused(done, 2, "job.py", "KeyError: 'only here'", "3 times")
