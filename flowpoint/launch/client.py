@@ -170,7 +170,7 @@ def not_running(record: RunRecord) -> NotFoundError:
     ending = _ENDINGS.get(record.state, record.state.lower())
     if record.state == "FAILED" and record.reason:
         ending = f"{ending} ({record.reason})"
-    advice = f"; `{record.resume}` continues it from its newest checkpoint" if record.resume else ""
+    advice = f"; `{record.resume}` continues it" if record.resume else ""
     return NotFoundError(f"job {record.name!r} is not running: {ending}{advice if record.state != 'FINISHED' else ''}")
 
 
