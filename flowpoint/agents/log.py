@@ -27,9 +27,11 @@ import msgpack
 
 from flowpoint.agents.envelope import CUT, Header
 from flowpoint.agents.kv import Entry, Kv, part
+from flowpoint.errors import DamagedStoreError
 
 _THREADS_MAX: Final = 4096
 _VIEWS_MAX: Final = 256
+_DIGITS_MAX: Final = 15
 
 
 class Head(NamedTuple):
@@ -88,6 +90,18 @@ def cut_name(thread: str, count: int) -> str:
     return f"{root(thread)}g/{count:06d}"
 
 
+def number_of(key: str) -> int:
+    """The number that a key ends with.
+
+    Raises:
+        DamagedStoreError: it does not.
+    """
+    digits = key.rpartition("/")[2]
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX):
+        raise DamagedStoreError(f"cannot read the log of a thread: it has an entry {key!r}; remove it")
+    return int(digits)
+
+
 class StoredIndex:
     """Reads the index that is written beside the log."""
 
@@ -103,7 +117,7 @@ class StoredIndex:
         tip = self._tips.get(thread)
         if tip is None:
             last = next(self._kv.keys(f"{root(thread)}c/", reverse=True), None)
-            tip = 0 if last is None else int(last.rpartition("/")[2])
+            tip = 0 if last is None else number_of(last)
             if self._alone:
                 if len(self._tips) >= _THREADS_MAX:
                     self._tips.clear()
@@ -121,8 +135,7 @@ class StoredIndex:
             data = self._kv.get(_head_name(thread, ns))
             if data is None:
                 return None
-            _ns, number, id_ = msgpack.unpackb(data, unicode_errors="surrogatepass")
-            head = Head(number, id_)
+            head = _head_in(thread, data)[1]
             if self._alone:
                 self._remember(thread, ns, head)
         return head
@@ -130,18 +143,25 @@ class StoredIndex:
     def find(self, thread: str, ns: str, id: str) -> int | None:
         """See `Index`."""
         data = self._kv.get(_id_name(thread, ns, id))
-        return None if data is None else int(data)
+        if data is None:
+            return None
+        if not (data.isdigit() and len(data) <= _DIGITS_MAX):
+            raise _damaged(thread, f"the number of checkpoint {id}")
+        return int(data)
 
     def newest(self, thread: str, ns: str, below: int | None = None) -> Iterator[Head]:
         """See `Index`."""
         prefix = f"{root(thread)}o/{part(ns)}/"
         start = "" if below is None else f"{prefix}{below:012d}"
         for key, value in self._kv.scan(prefix, start=start, reverse=True):
-            yield Head(int(key[-12:]), value.decode("utf-8", "surrogatepass"))
+            try:
+                yield Head(number_of(key), value.decode("utf-8", "surrogatepass"))
+            except UnicodeDecodeError as error:
+                raise _damaged(thread, "the id of a checkpoint") from error
 
     def namespaces(self, thread: str) -> list[str]:
         """See `Index`."""
-        return [msgpack.unpackb(value)[0] for _key, value in self._kv.scan(f"{root(thread)}h/")]
+        return [_head_in(thread, value)[0] for _key, value in self._kv.scan(f"{root(thread)}h/")]
 
     def beside(self, header: Header, older: int | None) -> tuple[list[Entry], list[str]]:
         """See `Index`."""
@@ -296,9 +316,9 @@ class ReplayedIndex:
     def _replayed(self, thread: str) -> _View:
         view = _View()
         last = next(self._kv.keys(f"{root(thread)}g/", reverse=True), None)
-        view.cuts = 0 if last is None else int(last.rpartition("/")[2])
+        view.cuts = 0 if last is None else number_of(last)
         for key, data in self._kv.scan(f"{root(thread)}c/"):
-            view.apply(self._read(data, thread, int(key.rpartition("/")[2])))
+            view.apply(self._read(data, thread, number_of(key)))
         return view
 
     def _view(self, thread: str) -> _View:
@@ -320,3 +340,19 @@ def _id_name(thread: str, ns: str, id: str) -> str:
 def _head_value(ns: str, number: int, id: str) -> bytes:
     data: bytes = msgpack.packb([ns, number, id], unicode_errors="surrogatepass")
     return data
+
+
+def _head_in(thread: str, data: bytes) -> tuple[str, Head]:
+    """The namespace and its head, of the bytes of `_head_value`."""
+    try:
+        fields = msgpack.unpackb(data, unicode_errors="surrogatepass")
+    except (ValueError, msgpack.UnpackException) as error:
+        raise _damaged(thread, "a head") from error
+    match fields:
+        case [str(ns), int(number), str(id_)]:
+            return ns, Head(number, id_)
+    raise _damaged(thread, "a head")
+
+
+def _damaged(thread: str, what: str) -> DamagedStoreError:
+    return DamagedStoreError(f"cannot read {what} of thread {thread!r}: its bytes are damaged; restore the store")
