@@ -12,7 +12,8 @@ The log is `t/<thread>/c/<number>`, one commit each, created only if absent. Wha
     x                   something was cut off: a parent that is not found was deleted
 
 Invariants: the head moves by commits that say so (`Header.moves`), never by the greatest id. After a cut only the
-numbers that it names, and later ones, count. The last commit is never removed, so a number is never used twice.
+numbers that it names, and later ones, count. The last commit is never removed, so a number is never used twice; nor,
+where the log is all there is, the last cut, so that a number that is missing after it is damage.
 
 Not here: who may move the head (`core`), what goes in a cut (`retention`).
 """
@@ -73,6 +74,9 @@ class Index(Protocol):
 
     def is_current(self, thread: str) -> bool:
         """After an append: whether nothing was cut off meanwhile that our number was based on."""
+
+    def is_needed(self, thread: str, number: int) -> bool:
+        """Whether the log cannot do without a commit that is no checkpoint which counts."""
 
 
 def root(thread: str) -> str:
@@ -217,6 +221,10 @@ class StoredIndex:
         """See `Index`."""
         return True
 
+    def is_needed(self, thread: str, number: int) -> bool:
+        """See `Index`: the last number is never used twice."""
+        return number == self.tip(thread)
+
 
 class _View:
     """What one thread's log says, as far as it was read."""
@@ -224,13 +232,17 @@ class _View:
     def __init__(self) -> None:
         self.tip = 0
         self.cuts = 0
-        self.is_cut = False
+        self.last_cut = 0
+        self.missing = 0
+        """The first commit that should be there and is not; 0 when there is none."""
         self.heads: dict[str, Head] = {}
         self.numbers: dict[tuple[str, str], int] = {}
         self.order: dict[str, dict[int, str]] = {}
 
     def apply(self, header: Header) -> None:
         """Take in the next commit."""
+        if header.number != self.tip + 1 and not self.missing:
+            self.missing = self.tip + 1
         self.tip = header.number
         if header.kind == CUT:
             self._cut(header.extra)
@@ -248,7 +260,8 @@ class _View:
     def _cut(self, extra: Any) -> None:
         kept, heads, _why = extra
         numbers = set(kept)
-        self.is_cut = True
+        self.last_cut = self.tip
+        self.missing = min(numbers.difference(*self.order.values()), default=0)
         self.numbers = {place: number for place, number in self.numbers.items() if number in numbers}
         orders = {ns: {n: i for n, i in order.items() if n in numbers} for ns, order in self.order.items()}
         self.order = {ns: order for ns, order in orders.items() if order}
@@ -269,7 +282,7 @@ class ReplayedIndex:
 
     def is_cut(self, thread: str) -> bool:
         """See `Index`."""
-        return self._view(thread).is_cut
+        return self._view(thread).last_cut > 0
 
     def head(self, thread: str, ns: str) -> Head | None:
         """See `Index`."""
@@ -313,12 +326,20 @@ class ReplayedIndex:
         """See `Index`."""
         return not self._kv.has(cut_name(thread, self._view(thread).cuts + 1))
 
+    def is_needed(self, thread: str, number: int) -> bool:
+        """See `Index`: the last cut says what was removed before it, and nothing else was."""
+        return number >= self._view(thread).last_cut
+
     def _replayed(self, thread: str) -> _View:
         view = _View()
         last = next(self._kv.keys(f"{root(thread)}g/", reverse=True), None)
         view.cuts = 0 if last is None else number_of(last)
         for key, data in self._kv.scan(f"{root(thread)}c/"):
             view.apply(self._read(data, thread, number_of(key)))
+        if view.missing:
+            raise DamagedStoreError(
+                f"cannot read thread {thread!r}: commit {view.missing} is missing, and was not removed; restore the store"
+            )
         return view
 
     def _view(self, thread: str) -> _View:

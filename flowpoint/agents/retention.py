@@ -281,10 +281,9 @@ def _remove_unnamed(
 
 
 def _commits(core: SaverCore, thread: str, records: Records) -> Iterator[str]:
-    tip = core.index.tip(thread)
     for key in core.kv.keys(f"{root(thread)}c/"):
         number = number_of(key)
-        if number not in records and number != tip:
+        if number not in records and not core.index.is_needed(thread, number):
             yield key
 
 
