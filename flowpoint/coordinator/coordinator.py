@@ -44,7 +44,6 @@ from flowpoint.protocol.membership import Membership, WorkerState
 from flowpoint.protocol.restart import RestartPolicy
 from flowpoint.protocol.schedule import TriggerKind
 from flowpoint.snapshot.commit_log import CommitLog
-from flowpoint.snapshot.storage import FolderStorage
 
 SHUT_DOWN_SECONDS = 5.0
 CANCEL_SECONDS = 0.5
@@ -166,9 +165,10 @@ class Coordinator:
         self._policy = RestartPolicy(job.settings.restart)
         self._members = Membership(job.workers, job.settings.heartbeat.timeout)
         self._workers = Workers(host, job.arguments, job.log_path, self._mailbox.put_nowait)
-        self._storage = FolderStorage(host.disk, host.new_id, job.storage)
-        self._log = CommitLog(self._storage, "", host)
-        self._preparation = Preparation(host, job, self._storage, self._log, self._warn)
+        self._place = job.place
+        self._address = ""
+        self._log = CommitLog(self._place.storage, "", host)
+        self._preparation = Preparation(host, job, self._place.storage, self._log, self._warn)
         self._preparing: asyncio.Task[None] | None = None
         self._cleaning: asyncio.Task[None] | None = None
         self._retaining: asyncio.Task[None] | None = None
@@ -195,7 +195,7 @@ class Coordinator:
             host,
             job.plan.job,
             job.settings.checkpoint,
-            self._storage,
+            self._place.storage,
             self._log,
             self._workers.broadcast,
             self._spawn,
@@ -302,6 +302,13 @@ class Coordinator:
     async def run(self) -> Outcome:
         """Run the job to its end."""
         await self._workers.listen()
+        self._address = await self._place.open()
+        try:
+            return await self._run()
+        finally:
+            self._place.close()
+
+    async def _run(self) -> Outcome:
         async with asyncio.TaskGroup() as group:
             self._group = group
             self._perform(self._life.handle(ev.Begin()))
@@ -754,7 +761,7 @@ class Coordinator:
             peers={str(worker): self._workers.address(worker) for worker in workers},
             restore=prepared.restore,
             restored_checkpoint=prepared.restored_checkpoint,
-            storage=self._job.storage,
+            storage=self._address,
             work_dir=self._job.work_dir,
             full=prepared.first_is_full,
         )

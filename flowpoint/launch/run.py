@@ -25,7 +25,7 @@ from flowpoint.coordinator.checkpoints import CheckpointRecord
 from flowpoint.coordinator.coordinator import Coordinator, Outcome
 from flowpoint.coordinator.job import JobToRun, Wishes
 from flowpoint.coordinator.origin import rescaled_to
-from flowpoint.errors import ConfigError, NotFoundError, UsageError
+from flowpoint.errors import NotFoundError, UsageError
 from flowpoint.host.system import SystemHost
 from flowpoint.launch.claim import Claim, claim_job
 from flowpoint.launch.config import load_settings
@@ -33,6 +33,7 @@ from flowpoint.launch.control import Data, Event, EventKind, RunOptions, RunView
 from flowpoint.launch.home import Home, ProcessId, RunRecord
 from flowpoint.launch.job_log import JobLog
 from flowpoint.launch.jobfile import build_job, load_source
+from flowpoint.launch.places import check_place, open_place, place_notes
 from flowpoint.launch.worker_arguments import worker_arguments
 from flowpoint.model.settings import Settings
 from flowpoint.plan.compile import CompiledJob, compile_graph
@@ -41,7 +42,7 @@ from flowpoint.protocol.job_table import JobState
 from flowpoint.protocol.recovery import standing
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.names import MANIFEST
-from flowpoint.snapshot.storage import FolderStorage
+from flowpoint.snapshot.places import Place
 
 if TYPE_CHECKING:
     from flowpoint.launch.running import RunningJob
@@ -90,7 +91,7 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
     if options.source is not None:
         _require_snapshot(options.source)
     home = Home.from_environment()
-    _check_storage(assembled.settings.checkpoint.storage)
+    check_place(assembled.settings.checkpoint.storage)
     host = SystemHost("coordinator", str(home.job(assembled.name).path))
     claim = claim_job(home, assembled.name, ProcessId(host.pid, host.start_time))
     outcome: Outcome | None = None
@@ -134,20 +135,6 @@ def _assemble(options: RunOptions) -> _Assembled:
     return _Assembled(options, graph, compiled, settings, shipped)
 
 
-def _check_storage(storage: str) -> None:
-    """Refuse a checkpoint folder that cannot be used before anything depends on it."""
-    folder = storage.removeprefix("file://")
-    if not folder:
-        return
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot use checkpoint.storage = {storage!r}: {error.strerror} ({error.filename}); "
-            "set it to a folder that you can write to"
-        ) from error
-
-
 class _Run:
     """One run of a job in this process."""
 
@@ -161,6 +148,8 @@ class _Run:
         self._token = secrets.token_hex(16)
         self._socket = claim.socket_address()
         self._interrupts = 0
+        default = str(home.checkpoints(assembled.name))
+        self._place: Place = open_place(host, assembled.settings.checkpoint, assembled.name, default)
 
     async def run(self) -> Outcome:
         """Run to the end."""
@@ -182,18 +171,12 @@ class _Run:
         await self._host.close()
         return outcome
 
-    def _storage_root(self) -> str:
-        storage = self._assembled.settings.checkpoint.storage.removeprefix("file://")
-        name = self._assembled.name
-        return f"{os.path.abspath(storage)}/{name}" if storage else str(self._home.checkpoints(name))
-
     async def _rescaled(self) -> int:
         """The parallelism that the job has by a rescale in an earlier run, unless the person says another one now."""
         options = self._assembled.options
         if options.names_parallelism() or options.fresh or options.source is not None:
             return 0
-        storage = FolderStorage(self._host.disk, self._host.new_id, self._storage_root())
-        entries = standing(await CommitLog(storage, "", self._host).entries())
+        entries = standing(await CommitLog(self._place.storage, "", self._host).entries())
         return rescaled_to(entries, entries[-1].lineage) if entries else 0
 
     def _replan(self, parallelism: int) -> JobToRun:
@@ -213,7 +196,7 @@ class _Run:
             operators=assembled.compiled.operators,
             settings=settings,
             source=assembled.source,
-            storage=self._storage_root(),
+            place=self._place,
             savepoints=str(self._home.savepoints),
             replan=self._replan,
             work_dir=str(self._home.work(name)),
@@ -246,7 +229,7 @@ class _Run:
                 job_file=str(self._assembled.source["path"]),
                 socket=self._socket,
                 token=self._token,
-                storage=job.storage,
+                storage=self._place.name,
                 resume=self._assembled.options.resume_command(),
                 started=self._host.wall_ms(),
             )
@@ -268,6 +251,10 @@ class _Run:
         if previous is not None and previous.job_file != path:
             text = f"the job {self._assembled.name!r} was last run from {previous.job_file}, this is {path}"
             self._emit(Event(EventKind.WARNING, text))
+        before = previous.storage if previous is not None else ""
+        starts_over = self._assembled.options.fresh or self._assembled.options.source is not None
+        for note in place_notes(self._place.name, "" if starts_over else before):
+            self._emit(Event(EventKind.WARNING, note))
         for warning in self._assembled.compiled.warnings:
             self._emit(Event(EventKind.WARNING, warning))
 
