@@ -17,7 +17,6 @@ from flowpoint.snapshot.memory_server import MemoryServer
 from flowpoint.snapshot.storage import FolderStorage, Storage
 from tests.unit.snapshot.fakes import FakeHost, MemoryDisk
 
-
 LIMIT = 1_000_000
 
 
