@@ -1,11 +1,10 @@
-"""The core of every saver: puts checkpoints and pending writes, and decides who moves the head of a thread.
+"""The core of every saver: puts checkpoints and pending writes, and tells what happens to a thread.
 
-A put is a commit. It moves the head of its namespace if it continues the head. A run that read an old checkpoint on
-purpose (time travel) moves it too, with its first put. Everything else is a conflict: somebody else has moved the head
-since this run read it. How a run read is told by its token, which `get` hands out and the framework carries to every
-put of that run.
+A put is a commit to the log of its thread. Whether it moves the head is judged by what the log says just then
+(`conflicts`), anew whenever somebody else came first.
 
-Written once and without waiting: the savers drive it from threads and loops. It knows neither paths nor clocks.
+Written once, for callers on many threads and loops. It waits for nothing but its store, and knows neither paths nor
+clocks.
 
 Invariants:
 - A commit is numbered one above the last; its key is created only if absent, and its nonce tells whether it is ours.
@@ -13,7 +12,7 @@ Invariants:
   is refused before anything is written.
 - What was deleted does not come back: a put whose parent was deleted is refused.
 
-Not here: reading (`reading`), what goes (`retention`), LangGraph (`saver`).
+Not here: who may move the head (`conflicts`), reading (`reading`), what goes (`retention`), LangGraph (`saver`).
 """
 
 from __future__ import annotations
@@ -23,8 +22,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from functools import partial
+from threading import Lock
+from typing import Any, Final
 
+from flowpoint.agents.conflicts import Event, OnConflict, Verdict, judged, token
 from flowpoint.agents.envelope import PUT, Body, Envelopes, Header, Sealer, Writes, body_bytes
 from flowpoint.agents.kv import Entry, Kv, Section, part
 from flowpoint.agents.log import Index, ReplayedIndex, StoredIndex, commit_name
@@ -35,23 +37,8 @@ from flowpoint.errors import ConcurrentRunError, InternalError, StorageError
 
 logger = logging.getLogger("flowpoint.agents")
 
-OnConflict = Literal["branch", "raise"]
-
-_HEAD: Final = "head"
-_EXPLICIT: Final = "explicit"
 _TRIES_MAX: Final = 10_000
 _RECENT_MAX: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something that the keeper of a thread may want to know."""
-
-    kind: Literal["conflict", "late", "note"]
-    thread: str
-    ns: str
-    checkpoint_id: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +86,7 @@ class SaverCore:
         self.world = world
         self.on_conflict = on_conflict
         self.counts: Counter[str] = Counter()
+        self._counting = Lock()
         self.sizes = sizes
         self._schema = schema
         self._on_event = on_event
@@ -120,6 +108,11 @@ class SaverCore:
         return twin
 
     @property
+    def has_schema(self) -> bool:
+        """Whether stored versions are looked at."""
+        return self._schema is not None
+
+    @property
     def _version(self) -> int:
         return 0 if self._schema is None else self._schema.version
 
@@ -136,8 +129,7 @@ class SaverCore:
     def token(self, saved: Saved, *, explicit: bool) -> str:
         """How a run that starts from this checkpoint has read it."""
         head = self.index.head(*saved.place) if explicit else None
-        how = _HEAD if head is None or head.id == saved.id else _EXPLICIT
-        return token(how == _EXPLICIT, saved.place.ns, saved.id)
+        return token(head is not None and head.id != saved.id, saved.place.ns, saved.id)
 
     def upgraded(self, saved: Saved, *, for_run: bool = False) -> Saved:
         """Migrate a checkpoint to the schema of the code; `for_run` also checks that it can go on from here.
@@ -166,7 +158,7 @@ class SaverCore:
         key = (saved.place.thread, note)
         if key not in self._noted:
             self._noted.add(key)
-            self.tell("note", saved.place, saved.id, note)
+            self.tell(Event("note", *saved.place, saved.id, note))
 
     # ------------------------------------------------------------------ putting checkpoints
 
@@ -180,8 +172,9 @@ class SaverCore:
         parent: str | None,
         token: str | None,
         sync: bool,
+        version: int | None = None,
     ) -> None:
-        """Commit a checkpoint. `changed` has the channels that are new in it.
+        """Commit a checkpoint. `changed` has the channels that are new in it; `version` is the schema's by default.
 
         Raises:
             ConcurrentRunError: somebody else moved the head (with "raise"), or what this run built on was deleted.
@@ -201,11 +194,19 @@ class SaverCore:
             body = body_bytes(Body(bare, dict(metadata), channels), f"checkpoint {id_} of thread {thread!r}")
             if older is not None and older.header.parent == parent and older[1:] == (bare, dict(metadata), channels):
                 return  # Our own put, whose answer was lost.
-            header = Header(PUT, 0, nonce, self.world.wall_ms(), thread, place.ns, id_, parent, version=self._version)
+            version = self._version if version is None else version
+            header = Header(PUT, 0, nonce, self.world.wall_ms(), thread, place.ns, id_, parent, version=version)
             blobs = self.values.missing(thread, out)
             number = None if older is None else older.header.number
-            self._commit(header, body, blobs, lambda: self._may_move(place, id_, parent, token), number, sync=sync)
-        self._remember(place, id_, bare["channel_versions"], channels)
+            judge = partial(judged, self.index, self._earlier, self.on_conflict, place, id_, parent, token)
+            verdict = self._commit(header, body, blobs, judge, number, sync)
+            if not verdict.refusal:
+                self._remember(place, id_, bare["channel_versions"], channels)
+        # Told when nobody waits for us any more: what listens may take its time, or use the saver itself.
+        if verdict.event is not None:
+            self.tell(verdict.event)
+        if verdict.refusal:
+            raise ConcurrentRunError(f"cannot save checkpoint {id_} of thread {thread!r}: {verdict.refusal}")
 
     def _saved_values(
         self, thread: str, values: Mapping[str, Any], changed: Mapping[str, Any], out: dict[bytes, bytes]
@@ -244,8 +245,8 @@ class SaverCore:
         return None if number is None else self.reader.record(place.thread, number)
 
     def _remember(self, place: Place, id: str, versions: Mapping[str, Any], channels: dict[str, Ref]) -> None:
-        while len(self._recent) >= _RECENT_MAX:
-            self._recent.pop(next(iter(self._recent)), None)
+        if len(self._recent) >= _RECENT_MAX:
+            self._recent.clear()
         self._recent[place, id] = versions, channels
 
     def forget(self) -> None:
@@ -254,49 +255,22 @@ class SaverCore:
 
     # ------------------------------------------------------------------ the log
 
-    def _may_move(self, place: Place, id: str, parent: str | None, told: str | None) -> bool:
-        """Whether a put moves the head; a conflict is told, or raised."""
-        head = self.index.head(*place)
-        if head is not None and head.id == parent:
-            return True
-        if parent is not None and self.index.is_cut(place.thread) and self.index.find(*place, parent) is None:
-            self._late(place, id, parent)
-        if head is None or head.id == id or _travels(told, place.ns, parent):
-            return True
-        self._conflict(place, id, parent, head.id)
-        return False
-
-    def _late(self, place: Place, id: str, parent: str) -> None:
-        text = f"its checkpoint {parent} was deleted while the run was going; start it anew"
-        self.tell("late", place, id, text)
-        raise ConcurrentRunError(f"cannot save checkpoint {id} of thread {place.thread!r}: {text}")
-
-    def _conflict(self, place: Place, id: str, parent: str | None, head: str) -> None:
-        seen = f"the run started from {parent or 'nothing'}, but another run has moved the head to {head}"
-        if self.on_conflict == "raise":
-            self.tell("conflict", place, id, f"refused: {seen}")
-            raise ConcurrentRunError(
-                f"cannot save checkpoint {id} of thread {place.thread!r}: {seen}; run again, or use invoke_with_retry"
-            )
-        before = None if parent is None else self._earlier(place, parent)
-        if before is None or before.header.moves:
-            self.tell("conflict", place, id, f"kept as a branch: {seen}")
-
     def _commit(
         self,
         header: Header,
         body: bytes,
         blobs: Sequence[Entry],
-        may_move: Callable[[], bool],
-        older: int | None = None,
-        *,
+        judge: Callable[[], Verdict],
+        older: int | None,
         sync: bool,
-    ) -> None:
+    ) -> Verdict:
+        """Append to the log, unless the verdict, given anew whenever somebody else came first, is against it."""
         thread = header.thread
         for _ in range(_TRIES_MAX):
-            numbered = header.numbered(self.index.tip(thread) + 1, may_move())
-            if self._append(numbered, body, blobs, older, sync=sync):
-                return
+            verdict = judge()
+            numbered = header.numbered(self.index.tip(thread) + 1, verdict.moves)
+            if verdict.refusal or self._append(numbered, body, blobs, older, sync=sync):
+                return verdict
             self.index.refresh(thread)
         raise InternalError(f"{_TRIES_MAX} commits to thread {thread!r} in a row were taken by others")
 
@@ -324,13 +298,13 @@ class SaverCore:
 
     def append(self, header: Header, body: bytes, blobs: Sequence[Entry], *, moves: bool) -> None:
         """Commit what another thread or store has committed once. To be called in a section of the thread."""
-        self._commit(header, body, blobs, lambda: moves, sync=True)
+        self._commit(header, body, blobs, lambda: Verdict(moves), None, sync=True)
 
     def cut(self, thread: str, kept: Sequence[int], heads: Mapping[str, tuple[int, str]], why: str) -> None:
         """Commit that only these numbers count. To be called in a section for cutting."""
         extra = [list(kept), {ns: list(head) for ns, head in heads.items()}, why]
         header = Header("cut", 0, self.world.new_nonce(), self.world.wall_ms(), thread, extra=extra)
-        self._commit(header, b"", [], lambda: True, sync=True)
+        self._commit(header, b"", [], lambda: Verdict(True), None, sync=True)
         self.forget()
 
     # ------------------------------------------------------------------ pending writes
@@ -370,17 +344,19 @@ class SaverCore:
 
     # ------------------------------------------------------------------ telling
 
-    def tell(self, kind: Literal["conflict", "late", "note"], place: Place, id: str, text: str) -> None:
-        """Count, log and hand on an event."""
-        self.counts[kind] += 1
-        logger.warning("thread %r, namespace %r, checkpoint %s: %s", place.thread, place.ns, id, text)
-        if self._on_event is not None:
-            self._on_event(Event(kind, place.thread, place.ns, id, text))
-
-
-def token(explicit: bool, ns: str, id: str) -> str:
-    """How a run has read, in one word: the framework copies it around."""
-    return f"{_EXPLICIT if explicit else _HEAD}\x1f{ns}\x1f{id}"
+    def tell(self, event: Event) -> None:
+        """Count, log and hand on an event. To be called outside of sections. What listens cannot undo a put."""
+        with self._counting:
+            self.counts[event.kind] += 1
+        logger.warning(
+            "thread %r, namespace %r, checkpoint %s: %s", event.thread, event.ns, event.checkpoint_id, event.text
+        )
+        if self._on_event is None:
+            return
+        try:
+            self._on_event(event)
+        except Exception:
+            logger.exception("on_event failed for a %s of thread %r; the saver goes on", event.kind, event.thread)
 
 
 def stored_of(saved: Saved) -> Stored:
@@ -399,15 +375,3 @@ def stored_of(saved: Saved) -> Stored:
         updated_channels=checkpoint.get("updated_channels"),
         layout=checkpoint["v"],
     )
-
-
-def _travels(told: str | None, ns: str, parent: str | None) -> bool:
-    """Whether a put is the first of a run that goes back in time on purpose.
-
-    A sub-graph with a memory of its own, which did not exist yet at the time that its graph goes back to, starts anew:
-    it has read nothing, and carries the token of its graph.
-    """
-    if parent is not None:
-        return told == token(True, ns, parent)
-    how, _, rest = (told or "").partition("\x1f")
-    return how == _EXPLICIT and rest.partition("\x1f")[0] != ns

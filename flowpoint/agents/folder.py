@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
-from flowpoint.agents.core import Event, OnConflict, SaverCore, Sizes
-from flowpoint.agents.encryption import AesGcmSealer
+from flowpoint.agents.core import Sizes
 from flowpoint.agents.folder_kv import FolderKv
-from flowpoint.agents.reading import Upgrade
-from flowpoint.agents.saver import CoreSaver, system_world
-from flowpoint.agents.serde import StrictSerde
+from flowpoint.agents.opening import SaverOptions, core_on
+from flowpoint.agents.saver import CoreSaver
 from flowpoint.agents.values import Leaves
 
 SIZES: Final = Sizes(changed=64_000, kept=64_000, written=64_000, leaves=Leaves(elements=64, alone=16_000))
@@ -31,28 +28,19 @@ class FolderSaver(CoreSaver):
     writes_wait = True
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        types: Iterable[Any] = (),
-        schema: Upgrade | None = None,
-        on_conflict: OnConflict = "branch",
-        keys: Mapping[str, bytes] | None = None,
-        on_event: Callable[[Event], None] | None = None,
+        self, path: str | os.PathLike[str], *, read_only: bool = False, **options: Unpack[SaverOptions]
     ) -> None:
-        """Open the store, which need not exist yet. The arguments are those of `RocksSaver`."""
-        super().__init__(
-            SaverCore(
-                FolderKv(path),
-                StrictSerde(types),
-                system_world(),
-                SIZES,
-                sealer=None if keys is None else AesGcmSealer(keys),
-                schema=schema,
-                on_conflict=on_conflict,
-                on_event=on_event,
-            )
-        )
+        """Open the store, which need not exist yet.
+
+        Args:
+            path: the folder.
+            read_only: only look, and need no right to write there; there must be a store.
+            options: see `SaverOptions`.
+
+        Raises:
+            UsageError: there is no store, and it is to be read.
+        """
+        super().__init__(core_on(FolderKv(path, read_only=read_only), SIZES, alone=False, **options))
 
     @classmethod
     def from_conn_string(cls, conn_string: str, **options: Any) -> Self:

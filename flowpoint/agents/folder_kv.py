@@ -22,7 +22,7 @@ import secrets
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 import xxhash
 
@@ -124,34 +124,51 @@ class Files:
             os.close(descriptor)
 
 
+class _Opening(NamedTuple):
+    """That a store is open for writing: the lock on its folder, and the file that says whose it is."""
+
+    held: int
+    mark: str
+
+
 class FolderKv:
     """See the module."""
 
     indexed = False
 
-    def __init__(self, path: str | os.PathLike[str], *, files: Files | None = None, create: bool = True) -> None:
-        """`create`: make the folder when it is missing.
+    def __init__(self, path: str | os.PathLike[str], *, files: Files | None = None, read_only: bool = False) -> None:
+        """`read_only`: nothing is changed, and no right to change anything is needed.
 
         Raises:
-            UsageError: there is no such folder, and it shall not be made.
+            UsageError: there is no store, and it is to be read.
             StorageError: it cannot be made.
         """
         self._root = os.path.abspath(path)
         self._files = files or Files()
+        self._read_only = read_only
         self._pid = os.getpid()
         self._closed = False
         self._made: set[str] = set()
         self._stripes = [threading.RLock() for _ in range(_STRIPES)]
-        if create:
-            self._make_folder(self._root)
-        elif not self._files.exists(os.path.join(self._root, "t")):
+        self._opening: _Opening | None = None
+        if not read_only:
+            self._make_folder(f"{self._root}/t")
+            self._opening = self._opened_for_writing()
+        elif not self.has("t"):
             raise UsageError(f"cannot open {self._root}: there is no store of threads; check the path")
-        self._mark = f"{self._root}/.open.{self._pid}.{secrets.token_hex(4)}"
+
+    def _opened_for_writing(self) -> _Opening:
+        mark = f"{self._root}/.open.{self._pid}.{secrets.token_hex(4)}"
         try:
-            self._held = self._files.hold(self._root)
-            self._files.write(self._mark, b"")
+            held = self._files.hold(self._root)
         except OSError as error:
             _refuse("open", self._root, error)
+        try:
+            self._files.write(mark, b"")
+        except OSError as error:
+            self._files.release(held)
+            _refuse("open", self._root, error)
+        return _Opening(held, mark)
 
     def claim(self) -> None:
         """Be the only one who has the store open.
@@ -159,7 +176,7 @@ class FolderKv:
         Raises:
             StoreInUseError: somebody else has.
         """
-        if self._files.hold_alone(self._held):
+        if self._opening is None or self._files.hold_alone(self._opening.held):
             return
         marks = [entry.name.split(".") for entry in self._files.list(self._root) if entry.name.startswith(".open.")]
         pids = sorted({int(mark[2]) for mark in marks} - {self._pid})
@@ -233,7 +250,7 @@ class FolderKv:
             StorageFull: no space left; the key was not created.
             OutcomeUnknown: the key may be there, but perhaps not for good.
         """
-        self._opened()
+        self._writable()
         for folder in {self._put(name, data)[1] for name, data in beside}:
             self._sync_folder(folder)
         created, folder = self._put(key, value)
@@ -243,7 +260,7 @@ class FolderKv:
 
     def write(self, puts: Iterable[Entry], deletes: Iterable[str] = (), *, sync: bool = True) -> None:
         """See `Kv`. Entries never change here, so a key that is there already has its value."""
-        self._opened()
+        self._writable()
         for folder in {self._put(name, data)[1] for name, data in puts}:
             self._sync_folder(folder)
         self._remove(deletes)
@@ -251,7 +268,10 @@ class FolderKv:
     @contextmanager
     def section(self, thread: str, kind: Section) -> Iterator[None]:
         """See `Kv`."""
-        self._opened()
+        if kind is Section.READ:
+            self._opened()
+        else:
+            self._writable()
         path = self._path(f"t/{part(thread)}")
         if kind is Section.APPEND and path not in self._made:
             self._make_folder(path)
@@ -270,9 +290,10 @@ class FolderKv:
         """See `Kv`."""
         if not self._closed:
             self._closed = True
-            self._files.release(self._held)
-            if os.getpid() == self._pid:
-                self._discard(self._mark)
+            if self._opening is not None:
+                self._files.release(self._opening.held)
+                if os.getpid() == self._pid:
+                    self._discard(self._opening.mark)
 
     # ------------------------------------------------------------------ files
 
@@ -287,6 +308,11 @@ class FolderKv:
                 f"cannot use the saver of {self._root} in process {os.getpid()}: it was opened by process "
                 f"{self._pid} before a fork; open one after the fork"
             )
+
+    def _writable(self) -> None:
+        self._opened()
+        if self._read_only:
+            raise UsageError(f"cannot write to {self._root}: it was opened read-only; open it for writing")
 
     def _put(self, key: str, value: bytes) -> tuple[bool, str]:
         """Create an entry, its name not synced yet; whether it is new, and its folder."""

@@ -280,8 +280,10 @@ class ReplayedIndex:
         """See `Index`."""
         view = self._views.get(thread)
         if view is None or self._kv.has(cut_name(thread, view.cuts + 1)):
-            view = self._views[thread] = self._replayed(thread)
-        self._views.move_to_end(thread)
+            view = self._replayed(thread)
+        # Other threads use this table at the same time: each step of this is one, and none counts on another.
+        self._views.pop(thread, None)
+        self._views[thread] = view
         while len(self._views) > _VIEWS_MAX:
             self._views.popitem(last=False)
         while (data := self._kv.get(commit_name(thread, view.tip + 1))) is not None:

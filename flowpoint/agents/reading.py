@@ -191,7 +191,8 @@ class Reader:
             writes = self.envelopes.read_writes(data, place.thread)
             if (writes.ns, writes.id) != (place.ns, id):
                 raise DamagedStoreError(
-                    f"cannot read {key}: it holds writes of checkpoint {writes.id}, moved; restore the store"
+                    f"cannot read {key}: of thread {place.thread!r}, it holds writes of checkpoint {writes.id}, moved; "
+                    "restore the store"
                 )
             yield key, writes
 
@@ -199,7 +200,9 @@ class Reader:
 
     def threads(self) -> list[str]:
         """The threads that have checkpoints."""
-        return [thread for name in children(self.kv, "t/") if (thread := self._thread_named(name)) is not None]
+        with self.kv.section("", Section.READ):  # what was written until now is seen from here on
+            names = list(children(self.kv, "t/"))
+        return [thread for name in names if (thread := self._thread_named(name)) is not None]
 
     def _thread_named(self, name: str) -> str | None:
         """The thread of a part of keys, if anything of it counts."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
-from flowpoint.agents.core import Event, OnConflict, SaverCore, Sizes
-from flowpoint.agents.encryption import AesGcmSealer
-from flowpoint.agents.reading import Upgrade
+from flowpoint.agents.core import Sizes
+from flowpoint.agents.opening import SaverOptions, core_on
 from flowpoint.agents.rocks_kv import RocksKv
-from flowpoint.agents.saver import CoreSaver, system_world
-from flowpoint.agents.serde import StrictSerde
+from flowpoint.agents.saver import CoreSaver
 from flowpoint.agents.values import Leaves
 
 SIZES: Final = Sizes(changed=4096, kept=1024, written=4096, leaves=Leaves(elements=8, alone=1024))
@@ -28,45 +25,20 @@ class RocksSaver(CoreSaver):
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        types: Iterable[Any] = (),
-        schema: Upgrade | None = None,
-        on_conflict: OnConflict = "branch",
-        keys: Mapping[str, bytes] | None = None,
-        on_event: Callable[[Event], None] | None = None,
-        read_only: bool = False,
+        self, path: str | os.PathLike[str], *, read_only: bool = False, **options: Unpack[SaverOptions]
     ) -> None:
         """Open the store, which need not exist yet.
 
         Args:
             path: the folder.
-            types: classes that values may be of, beside the plain ones; `types_of(builder)` collects them.
-            schema: how checkpoints of older code become those of today's, `Schema.of(builder, ...)`.
-            on_conflict: what to do when two runs of one thread meet. "branch" keeps both histories, the head stays with
-                the first; "raise" refuses the second with `ConcurrentRunError`.
-            keys: encrypt with AES-GCM: key ids to keys; the first is used for new values.
-            on_event: called with every conflict, late write and note, beside the log.
-            read_only: open beside the process that writes.
+            read_only: open beside the process that writes; there must be a store.
+            options: see `SaverOptions`.
 
         Raises:
-            StoreInUseError: another process has it open.
+            StoreInUseError: another process has it open for writing.
+            UsageError: there is no store, and it is to be read.
         """
-        kv = RocksKv(path, read_only=read_only)
-        super().__init__(
-            SaverCore(
-                kv,
-                StrictSerde(types),
-                system_world(),
-                SIZES,
-                sealer=None if keys is None else AesGcmSealer(keys),
-                schema=schema,
-                on_conflict=on_conflict,
-                on_event=on_event,
-                alone=not read_only,
-            )
-        )
+        super().__init__(core_on(RocksKv(path, read_only=read_only), SIZES, alone=not read_only, **options))
 
     @classmethod
     def from_conn_string(cls, conn_string: str, **options: Any) -> Self:

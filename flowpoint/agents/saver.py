@@ -13,9 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import itertools
-import secrets
-import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
@@ -33,7 +30,8 @@ from langgraph.checkpoint.base import (
 )
 
 from flowpoint.agents import retention
-from flowpoint.agents.core import SaverCore, World, token
+from flowpoint.agents.conflicts import token
+from flowpoint.agents.core import SaverCore
 from flowpoint.agents.reading import Place, Saved
 from flowpoint.errors import UsageError
 
@@ -335,9 +333,3 @@ def _tuple(saved: Saved, read: str) -> CheckpointTuple:
         parent_config=None if parent is None else _config(place, parent, token(True, place.ns, parent)),
         pending_writes=[(write.task_id, write.channel, write.value) for write in saved.writes],
     )
-
-
-def system_world() -> World:
-    """The clock of this machine, and names that nobody else gives to a commit."""
-    begun, numbers = secrets.token_bytes(8), itertools.count()
-    return World(lambda: time.time_ns() // 1_000_000, lambda: begun + next(numbers).to_bytes(6, "big"))

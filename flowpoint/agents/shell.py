@@ -10,16 +10,17 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Unpack
 
 from langgraph.checkpoint.base.id import uuid6
 
-from flowpoint.agents.core import SaverCore, stored_of, token
+from flowpoint.agents.conflicts import token
+from flowpoint.agents.core import SaverCore, stored_of
 from flowpoint.agents.folder import FolderSaver
 from flowpoint.agents.folder_kv import FolderKv
+from flowpoint.agents.opening import SaverOptions
 from flowpoint.agents.reading import Place, Saved
 from flowpoint.agents.rocks import RocksSaver
 from flowpoint.agents.saver import CoreSaver
@@ -27,6 +28,7 @@ from flowpoint.agents.serde import StrictSerde
 from flowpoint.agents.stored import Stored
 from flowpoint.agents.types import classes_in, types_of
 from flowpoint.errors import NotFoundError, UsageError
+from flowpoint.host.module_path import put_last
 
 
 class LookingSerde(StrictSerde):
@@ -41,30 +43,32 @@ class LookingSerde(StrictSerde):
         return LookingSerde(types)
 
 
-def open_store(path: str, *, change: bool, create: bool = False, keys: Mapping[str, bytes] | None = None) -> CoreSaver:
+def open_store(path: str, *, change: bool, create: bool = False, **options: Unpack[SaverOptions]) -> CoreSaver:
     """The store in a folder: of a RocksSaver or of a FolderSaver. To change one, nobody else may have it open.
+
+    Values of unknown classes are shown, unless `types` are given: then they are refused, as for a graph that runs.
 
     Raises:
         UsageError: there is no store.
         StoreInUseError: somebody has it open, and it shall be changed.
     """
     if os.path.exists(os.path.join(path, "CURRENT")):
-        saver: CoreSaver = RocksSaver(path, read_only=not change, keys=keys)
+        saver: CoreSaver = RocksSaver(path, read_only=not change, **options)
     elif os.path.isdir(os.path.join(path, "t")):
-        saver = FolderSaver(path, keys=keys)
-        if change:
-            assert isinstance(saver.core.kv, FolderKv)
+        saver = FolderSaver(path, read_only=not change, **options)
+        if isinstance(saver.core.kv, FolderKv):
             saver.core.kv.claim()
     elif create:
-        saver = RocksSaver(path, keys=keys)
+        saver = RocksSaver(path, **options)
     else:
         raise UsageError(f"cannot open {path}: there is no store of threads; check the path")
-    saver.core.values = saver.core.reader.values = saver.core.values.with_serde(LookingSerde())
+    if "types" not in options:
+        saver.core.values = saver.core.reader.values = saver.core.values.with_serde(LookingSerde())
     return saver
 
 
 def loaded(name: str) -> Any:
-    """What `module:name` stands for, with the current folder on the path.
+    """What `module:name` stands for, with the current folder at the end of the path.
 
     Raises:
         UsageError: there is none.
@@ -72,8 +76,7 @@ def loaded(name: str) -> Any:
     module, colon, attribute = name.partition(":")
     if not colon:
         raise UsageError(f"cannot load {name!r}: write it as module:name")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    put_last(os.getcwd())
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
@@ -158,8 +161,28 @@ def fork(saver: CoreSaver, saved: Saved, values: Mapping[str, Any]) -> str:
         parent=saved.id,
         token=token(True, saved.place.ns, saved.id),
         sync=True,
+        version=saved.version,
     )
     return str(checkpoint["id"])
+
+
+def fork_with_graph(
+    saver: CoreSaver, saved: Saved, values: Mapping[str, Any], builder: Any, as_node: str | None
+) -> str:
+    """Fork as the graph itself does it, which knows what follows a node. The id.
+
+    Raises:
+        UsageError: the checkpoint has a version of a schema, and the saver none: the fork would be migrated once more.
+    """
+    if saved.version and not saver.core.has_schema:
+        raise UsageError(
+            f"cannot fork thread {saved.place.thread!r} with its graph: checkpoint {saved.id} was written with version "
+            f"{saved.version} of a schema; give it with --schema module:name"
+        )
+    thread, ns = saved.place
+    config: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ns, "checkpoint_id": saved.id}}
+    made = builder.compile(checkpointer=saver).update_state(config, values, as_node=as_node)
+    return str(made["configurable"]["checkpoint_id"])
 
 
 def stored_heads(core: SaverCore, threads: Iterable[str]) -> Iterator[Stored]:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -42,19 +43,27 @@ _ns = click.option("--ns", default="", help="The namespace of a sub-graph.")
 
 
 @contextmanager
-def _opened(store: str, keys: tuple[str, ...], *, change: bool = False, create: bool = False) -> Iterator[CoreSaver]:
+def _opened(
+    store: str, keys: tuple[str, ...], *, change: bool = False, create: bool = False, **code: Any
+) -> Iterator[CoreSaver]:
+    """A store, opened for looking at or to `change`; `code` is `types` and `schema`, when the graph is going to run."""
+    shell = _shell(store)
+    try:
+        given = {name: bytes.fromhex(text) for name, _, text in (key.partition("=") for key in keys)}
+    except ValueError as error:
+        raise UsageError(f"cannot use --key: {error}; write it as id=hexadecimal") from error
+    with shell.open_store(store, change=change, create=create, keys=given or None, **code) as saver:
+        yield saver
+
+
+def _shell(store: str) -> ModuleType:
     try:
         from flowpoint.agents import shell
     except ImportError as error:
         raise UsageError(
             f"cannot open {store}: {error.name} is not installed; pip install flowpoint[agents]"
         ) from error
-    try:
-        given = {name: bytes.fromhex(text) for name, _, text in (key.partition("=") for key in keys)}
-    except ValueError as error:
-        raise UsageError(f"cannot use --key: {error}; write it as id=hexadecimal") from error
-    with shell.open_store(store, change=change, create=create, keys=given or None) as saver:
-        yield saver
+    return shell
 
 
 def _chosen(saver: CoreSaver, thread: str | None) -> list[str]:
@@ -101,7 +110,7 @@ def list_(store: str, keys: tuple[str, ...], as_json: bool) -> None:
     output.print_table(header, rows, right=frozenset({"CHECKPOINTS", "NAMESPACES", "STEP"}))
 
 
-@command.command()
+@command.command(short_help="Show the tree of a thread's checkpoints.")
 @_store
 @_thread
 @click.option("--limit", type=click.IntRange(1), default=None, help="Only the newest so many.")
@@ -160,7 +169,7 @@ def _line(saver: CoreSaver, saved: Saved) -> dict[str, Any]:
     }
 
 
-@command.command()
+@command.command(short_help="Show what a thread holds.")
 @_store
 @_thread
 @click.option("--at", default=None, metavar="ID", help="Which checkpoint; part of its id will do. The head otherwise.")
@@ -213,13 +222,17 @@ def _short(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:190]}... ({len(text)} characters)"
 
 
-@command.command()
+@command.command(short_help="Go back to a checkpoint.")
 @_store
 @_thread
 @click.option("--at", default=None, metavar="ID", help="After which checkpoint; part of its id will do.")
 @click.option("--set", "settings", multiple=True, metavar="CHANNEL=JSON", help="A value of the new checkpoint.")
 @click.option("--as-node", default=None, help="Update as if this node had written the values; needs --graph.")
 @click.option("--graph", default=None, metavar="MODULE:NAME", help="The uncompiled graph.")
+@click.option("--schema", default=None, metavar="MODULE:NAME", help="What `Schema.of` made, when the thread has one.")
+@click.option(
+    "--types", multiple=True, metavar="MODULE:NAME", help="A class that stands in no annotation of the graph."
+)
 @_ns
 def fork(
     store: str,
@@ -229,6 +242,8 @@ def fork(
     settings: tuple[str, ...],
     as_node: str | None,
     graph: str | None,
+    schema: str | None,
+    types: tuple[str, ...],
     ns: str,
 ) -> None:
     """Go back to a checkpoint, with other values; the fork becomes the head, and nothing is lost."""
@@ -236,17 +251,22 @@ def fork(
         raise UsageError(
             "cannot fork --as-node: what follows a node is in the code; give the graph with --graph module:name"
         )
-    with _opened(store, keys, change=True) as saver:
-        from flowpoint.agents import shell
-
+    if graph is None and (schema or types):
+        raise UsageError(
+            "cannot use --schema or --types without --graph: without its code, values are left as they are"
+        )
+    shell = _shell(store)
+    builder = None if graph is None else shell.loaded(graph)
+    code: dict[str, Any] = {}
+    if graph is not None:
+        code = {"types": shell.declared((graph, *types))[1], "schema": schema and shell.loaded(schema)}
+    with _opened(store, keys, change=True, **code) as saver:
         saved = shell.found(saver.core, thread, ns, at)
         values = shell.parsed(settings)
-        if graph:
-            config: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ns, "checkpoint_id": saved.id}}
-            compiled = shell.loaded(graph).compile(checkpointer=saver)
-            made = compiled.update_state(config, values, as_node=as_node)["configurable"]["checkpoint_id"]
-        else:
+        if builder is None:
             made = shell.fork(saver, saved, values)
+        else:
+            made = shell.fork_with_graph(saver, saved, values, builder, as_node)
     click.echo(made)
 
 
@@ -325,7 +345,7 @@ def migrate(store: str, keys: tuple[str, ...], thread: str | None, schema: str, 
         raise click.exceptions.Exit(1)
 
 
-@command.command()
+@command.command(short_help="Write threads to standard output.")
 @_store
 @_some_threads
 def export(store: str, keys: tuple[str, ...], thread: str | None) -> None:
@@ -337,7 +357,7 @@ def export(store: str, keys: tuple[str, ...], thread: str | None) -> None:
             click.echo(line)
 
 
-@command.command(name="import")
+@command.command(name="import", short_help="Read exported threads, or another saver's.")
 @_store
 @click.argument("source", default="-")
 @click.option(

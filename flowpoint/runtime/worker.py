@@ -15,9 +15,9 @@ from flowpoint.codec.values import Codec, TypeRegistry
 from flowpoint.errors import LinkLost
 from flowpoint.host.base import Host, Link
 from flowpoint.model import messages
-from flowpoint.runtime.assembly import Surroundings
 from flowpoint.runtime.attempt import Attempt, describe_failure
 from flowpoint.runtime.contracts import OperatorDef
+from flowpoint.runtime.surroundings import Surroundings
 from flowpoint.snapshot.places import open_storage
 from flowpoint.transport.control import decode_message, encode_message
 from flowpoint.transport.exchange import Exchange, Reception

@@ -47,6 +47,8 @@ class Programs:
     """The two mains for one job file, and a person's way to the coordinator that runs now.
 
     recorded: what `run.json` keeps for the next coordinator: (pid, start time) of the workers of the last one.
+    wishes: the flags of the command, which the person gives again as long as nothing is in the log.
+    wishes_once: flags of the next start only, whatever is in the log.
     savepoints: the folders of those that the person was told exist.
     draw: what the person wants of a rescale, and whether a savepoint is claimed.
     """
@@ -56,6 +58,7 @@ class Programs:
     settings: Settings
     storage: str
     wishes: Wishes = field(default_factory=Wishes)
+    wishes_once: Wishes | None = None
     recorded: tuple[tuple[int, float], ...] = ()
     running: tuple[SimProcess, Coordinator] | None = None
     requests: list[asyncio.Task[None]] = field(default_factory=list)
@@ -96,6 +99,9 @@ class Programs:
 
     def _wishes(self, entries: list[CommitEntry]) -> Wishes:
         """The flags of this start. A person reads what the last run has said."""
+        if self.wishes_once is not None:
+            wishes, self.wishes_once = self.wishes_once, None
+            return wishes
         if entries and entries[-1].kind == CommitKind.STOPPED and "savepoint" in entries[-1].extra:
             return Wishes(source=entries[-1].extra["savepoint"], claim=self.draw.random() < 0.5)
         return self.wishes if not entries else replace(self.wishes, source="")
@@ -131,7 +137,7 @@ class Programs:
         context = process.context.copy()
         self.world.trace.tell("person", f"{request.replace('_', 's for a ', 1)}, of {process.name}")
         if request is FaultKind.ASK_CANCEL:
-            self.world.loop.call_soon(coordinator.request_cancel, INTERRUPTED, context=context)
+            self.world.loop.call_soon(coordinator.requests.cancel, INTERRUPTED, context=context)
         else:
             self.world.loop.call_soon(self._request, process, coordinator, request, context=context)
 
@@ -147,16 +153,16 @@ class Programs:
                 await self._rescale(process, coordinator)
                 return
             if request is FaultKind.ASK_STOP:
-                record = await coordinator.request_stop(INTERRUPTED)
+                record = await coordinator.requests.stop(INTERRUPTED)
             elif request is FaultKind.ASK_STOP_TO:
-                record = await coordinator.request_stop(INTERRUPTED, SAVEPOINTS)
+                record = await coordinator.requests.stop(INTERRUPTED, SAVEPOINTS)
                 if record.savepoint_bytes is None:
                     raise CheckpointFailed("the job has ended without a savepoint")
             elif request is FaultKind.ASK_SAVEPOINT:
-                record = await coordinator.request_savepoint(SAVEPOINTS)
+                record = await coordinator.requests.savepoint(SAVEPOINTS)
                 self.savepoints.append(record.savepoint)
             else:
-                record = await coordinator.request_checkpoint()
+                record = await coordinator.requests.checkpoint()
         except (CheckpointFailed, UsageError) as error:
             process.tell(f"answers {request}: {error}")
         else:
@@ -167,7 +173,7 @@ class Programs:
 
     async def _rescale(self, process: SimProcess, coordinator: Coordinator) -> None:
         wanted = self.draw.randint(1, PARALLELISM_MAX)
-        await coordinator.request_rescale(wanted)
+        await coordinator.requests.rescale(wanted)
         process.tell(f"answers that the parallelism is {wanted}")
         self.world.trace.mark(f"done {FaultKind.ASK_RESCALE}")
 

@@ -65,6 +65,11 @@ class CoordinatorStorage:
             left -= len(data) if left > 0 else 0
         return b"".join(found)
 
+    async def open(self, name: str) -> None:
+        """See `Storage`. Nothing is read here without waiting."""
+        names.require_object(name)
+        await self._get(name, 0, 0)
+
     async def list(self, prefix: str, *, unfinished: bool = False) -> Names:
         """See `Storage`. Interrupted writers leave nothing."""
         names.require_prefix(prefix)

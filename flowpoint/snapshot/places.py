@@ -1,7 +1,7 @@
 """The place of a job's snapshots: what `checkpoint.storage` names, opened by the coordinator and by its workers.
 
-The coordinator has a `Place`. `open` makes it ready for workers and gives the text by which they open the same storage
-(`open_storage`), as `Deploy.storage` says: the path of a folder, or the address of the coordinator's memory.
+The coordinator has a `Place`. Once that is open it has an address, by which workers open the same storage
+(`open_storage`): the path of a folder, or the socket of the coordinator's memory.
 
 Not here: which place a job has (`launch`), what lies there (`storage`).
 """
@@ -36,8 +36,12 @@ class Place(Protocol):
     def path(self, name: str) -> str:
         """Where a person finds what is named so; "" when only the coordinator does."""
 
-    async def open(self) -> str:
-        """Let workers at it; by what they open it."""
+    @property
+    def address(self) -> str:
+        """By what workers open it, for `Deploy.storage`; there since `open`."""
+
+    async def open(self) -> None:
+        """Let workers at it."""
 
     def close(self) -> None:
         """No worker is left."""
@@ -48,15 +52,14 @@ class FolderPlace:
 
     def __init__(self, host: Host, root: str) -> None:
         self.storage: Storage = FolderStorage(host.disk, host.new_id, root)
-        self.name = root
+        self.name = self.address = root
 
     def path(self, name: str) -> str:
         """See `Place`."""
         return f"{self.name}/{name}"
 
-    async def open(self) -> str:
+    async def open(self) -> None:
         """See `Place`. Workers go to the folder themselves."""
-        return self.name
 
     def close(self) -> None:
         """See `Place`."""
@@ -69,15 +72,16 @@ class MemoryPlace:
 
     def __init__(self, host: Host, objects: MemoryObjects) -> None:
         self.storage: Storage = MemoryStorage(objects, host.disk)
+        self.address = ""
         self._server = MemoryServer(host, objects)
 
     def path(self, name: str) -> str:
         """See `Place`."""
         return ""
 
-    async def open(self) -> str:
+    async def open(self) -> None:
         """See `Place`."""
-        return f"{_IN_MEMORY}{await self._server.listen()}"
+        self.address = f"{_IN_MEMORY}{await self._server.listen()}"
 
     def close(self) -> None:
         """See `Place`."""

@@ -113,6 +113,18 @@ async def test_a_missing_object_is_file_not_found(storage: Storage) -> None:
         await storage.get("chk-1-a1/other.json")
 
 
+async def test_an_object_is_opened_or_has_to_be_got(storage: Storage) -> None:
+    with pytest.raises(FileNotFoundError):
+        await storage.open("shared/a.base")
+    await storage.put_if_absent("shared/a.base", [b"abcdef"])
+
+    opened = await storage.open("shared/a.base")
+
+    if opened is not None:
+        assert opened.read_at(2, 3) == b"cde"
+        opened.close()
+
+
 async def test_listing_is_sorted_and_by_prefix(storage: Storage) -> None:
     everything = ["chk-1-a1/manifest.json", "chk-12-a1/manifest.json", "commits/00000001.json", "shared/a.base"]
     for name in reversed(everything):

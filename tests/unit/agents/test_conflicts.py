@@ -13,11 +13,12 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from langgraph.graph import START, StateGraph
 
-from flowpoint.agents.core import Event
+from flowpoint.agents.conflicts import Event
 from flowpoint.agents.retry import ainvoke_with_retry, invoke_with_retry
 from flowpoint.agents.saver import CoreSaver
 from flowpoint.errors import ConcurrentRunError, UsageError
 from tests.unit.agents.stores import SAVERS, open_saver
+from tests.unit.agents.test_saver import config, ids, put
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 MODES = [("invoke", "sync"), ("invoke", "async"), ("invoke", "exit"), ("ainvoke", "sync"), ("ainvoke", "async")]
@@ -201,3 +202,67 @@ def test_a_late_put_of_a_cancelled_run_never_moves_the_head(kind: str, tmp_path:
         saver.put(cancelled.config, checkpoint, {"source": "loop", "step": 9, "parents": {}}, {})
 
         assert saver.get_tuple(CONFIG).checkpoint["id"] == head
+
+
+def conflicting(saver: CoreSaver) -> Callable[[str], Any]:
+    """A function that puts checkpoints which all claim to continue a head that has moved on."""
+    stale = put(saver, config(), id="stale")
+    read = saver.get_tuple(config())
+    assert read is not None
+    put(saver, stale, id="head")
+    return lambda id: put(saver, read.config, id=id)
+
+
+@pytest.mark.parametrize("kind", SAVERS)
+def test_what_listens_to_events_may_wait_for_others_that_use_the_thread(kind: str, tmp_path: Path) -> None:
+    heard: list[bool] = []
+
+    def listen(event: Event) -> None:
+        other = threading.Thread(target=put, args=(saver, saver.get_tuple(config()).config), kwargs={"id": "meanwhile"})
+        other.start()
+        other.join(10)
+        heard.append(other.is_alive())
+
+    with open_saver(kind, tmp_path, on_event=listen) as saver:
+        conflicting(saver)("late")
+
+        assert heard == [False]
+        assert ids(saver.list(config())) == ["meanwhile", "late", "head", "stale"]
+
+
+@pytest.mark.parametrize("kind", SAVERS)
+@pytest.mark.parametrize("conflicts", ["branch", "raise"])
+def test_what_listens_cannot_undo_a_put_nor_hide_why_it_was_refused(
+    kind: str, conflicts: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def listen(event: Event) -> None:
+        raise RuntimeError("deaf")
+
+    with open_saver(kind, tmp_path, on_event=listen, on_conflict=conflicts) as saver:
+        late = conflicting(saver)
+        if conflicts == "raise":
+            with pytest.raises(ConcurrentRunError, match="another run has moved the head"):
+                late("late")
+        else:
+            late("late")
+
+        assert ids(saver.list(config())) == (["late"] if conflicts == "branch" else []) + ["head", "stale"]
+        assert "on_event failed for a conflict of thread 't'" in caplog.text
+
+
+def test_a_conflict_is_told_once_however_often_others_take_the_number(tmp_path: Path) -> None:
+    with open_saver("folder", tmp_path) as saver, open_saver("folder", tmp_path) as other:
+        late = conflicting(saver)
+        create, takers = saver.core.kv.create, iter(["one", "two", "three"])
+
+        def taken(key: str, value: bytes, **options: Any) -> bool:
+            for id_ in takers:
+                put(other, other.get_tuple(config()).config, id=id_)
+                break
+            return create(key, value, **options)
+
+        saver.core.kv.create = taken  # type: ignore[method-assign]
+        late("late")
+
+        assert saver.counts == {"conflict": 1}
+        assert ids(saver.list(config())) == ["late", "three", "two", "one", "head", "stale"]

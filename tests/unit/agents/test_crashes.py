@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from flowpoint.agents.core import SaverCore
+from flowpoint.agents.opening import system_world
 from flowpoint.agents.rocks import SIZES
 from flowpoint.agents.rocks_kv import RocksKv
-from flowpoint.agents.saver import CoreSaver, system_world
+from flowpoint.agents.saver import CoreSaver
 from flowpoint.agents.serde import StrictSerde
 from scripts.agents import torture
 from tests.unit.agents.stores import SAVERS

@@ -12,7 +12,8 @@ import pytest
 from flowpoint.agents import folder, retention
 from flowpoint.agents.core import SaverCore
 from flowpoint.agents.folder_kv import FolderKv
-from flowpoint.agents.saver import CoreSaver, system_world
+from flowpoint.agents.opening import system_world
+from flowpoint.agents.saver import CoreSaver
 from flowpoint.agents.serde import StrictSerde
 from flowpoint.errors import StorageError
 from tests.unit.agents.faulty_files import MemoryFiles, PowerLost

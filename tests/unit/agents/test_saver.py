@@ -250,15 +250,47 @@ def test_a_second_process_is_told_who_has_the_database_open(tmp_path: Path) -> N
         assert os.waitpid(child, 0)[1] == 0
 
 
-def test_a_reader_beside_the_writer_sees_what_it_writes_and_cannot_write(tmp_path: Path) -> None:
-    with RocksSaver(tmp_path) as saver:
-        put(saver, config(), id="a")
-        with RocksSaver(tmp_path, read_only=True) as reader:
-            assert ids(reader.list(None)) == ["a"]
-            put(saver, config(), id="b", step=1)
-            assert ids(reader.list(None)) == ["b", "a"]
+@each_saver
+def test_a_reader_beside_the_writer_sees_what_it_writes_and_cannot_write(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no store of threads"):
+        open_saver(kind, tmp_path, read_only=True)
+    with open_saver(kind, tmp_path) as saver, open_saver(kind, tmp_path, read_only=True) as reader:
+        assert reader.get_tuple(config()) is None
+        at = put(saver, config(), {"large": "x" * 100_000}, id="a")
+        assert ids(reader.list(None)) == ["a"]
+        saver.put_writes(at, [("w", 1)], "task")
+        put(saver, at, id="b", step=1)
+        assert ids(reader.list(None)) == ["b", "a"]
+        assert reader.get_tuple(at).pending_writes == [("task", "w", 1)]
+        for change in (
+            lambda: put(reader, config()),
+            lambda: reader.put_writes(at, [("w", 2)], "other"),
+            lambda: reader.delete_thread("t"),
+            lambda: reader.prune(["t"]),
+            lambda: reader.copy_thread("t", "u"),
+        ):
             with pytest.raises(UsageError, match="read-only"):
-                put(reader, config())
+                change()
+        saver.prune(["t"])
+        assert ids(reader.list(None)) == ["b"]
+
+
+def test_a_folder_is_read_without_the_right_to_write_there(tmp_path: Path) -> None:
+    """Root may write anywhere: what it would have changed is looked at instead."""
+    with FolderSaver(tmp_path) as saver:
+        put(saver, config(), {"large": "x" * 100_000}, id="a")
+    folders = [tmp_path, *(path for path in tmp_path.rglob("*") if path.is_dir())]
+    before = {path: path.stat().st_mtime_ns for path in folders}
+    for path in folders:
+        path.chmod(0o500)
+    try:
+        with FolderSaver(tmp_path, read_only=True) as reader:
+            assert ids(reader.list(None)) == ["a"]
+            assert reader.get_tuple(config()) is not None
+    finally:
+        for path in folders:
+            path.chmod(0o700)
+    assert {path: path.stat().st_mtime_ns for path in folders} == before
 
 
 def test_two_savers_of_one_program_share_a_database(tmp_path: Path) -> None:

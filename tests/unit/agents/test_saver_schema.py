@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from langgraph.graph import START, StateGraph
 
-from flowpoint.agents.core import Event
+from flowpoint.agents.conflicts import Event
 from flowpoint.agents.migrations import Add, Convert, Drop, Rename, RenameNode
 from flowpoint.agents.schema import Schema
 from flowpoint.errors import SchemaError

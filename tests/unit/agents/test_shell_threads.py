@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import sys
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -12,7 +13,7 @@ import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, StateGraph
 
-from flowpoint.agents.migrations import Drop
+from flowpoint.agents.migrations import Convert, Drop
 from flowpoint.agents.schema import Schema
 from flowpoint.cli.main import execute
 from tests.unit.agents.stores import SAVERS, open_saver
@@ -95,6 +96,60 @@ def test_time_travel_makes_a_fork_that_the_graph_goes_on_from(store: str, capsys
     assert "fork" in said(capsys, "history", store, "t")
 
 
+class Mood(Enum):
+    GOOD = "good"
+
+
+class Moody(State):
+    mood: Any
+
+
+moody = StateGraph(Moody)
+moody.add_node("a", lambda state: {"mood": Mood.GOOD})
+moody.add_node("b", lambda state: {"trail": [type(state["mood"]).__name__]})
+moody.add_edge(START, "a")
+moody.add_edge("a", "b")
+
+
+def test_a_graph_that_forks_gets_no_stand_ins_for_classes_that_were_not_declared(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    with open_saver("rocks", tmp_path, types=[Mood]) as saver:
+        moody.compile(checkpointer=saver).invoke({"trail": []}, CONFIG)
+    store = str(tmp_path / "rocks")
+    fork = ["threads", "fork", store, "t", "--at", at_step(capsys, store, 1), "--as-node", "a", "--set", 'route="x"']
+    fork += ["--graph", f"{__name__}:moody"]
+
+    assert execute(fork) != 0
+    assert "Mood, which is not declared" in capsys.readouterr().err
+    assert len(data(capsys, "history", store, "t")) == 4
+    assert execute([*fork, "--types", f"{__name__}:Mood"]) == 0
+    with open_saver("rocks", tmp_path, types=[Mood]) as saver:
+        assert saver.get_tuple(CONFIG).checkpoint["channel_values"]["mood"] is Mood.GOOD
+
+
+def test_a_fork_has_the_version_of_what_it_forks_and_is_migrated_no_second_time(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    doubled = Schema.of(builder, version=2, migrations={1: [Convert("route", lambda value: value * 2)]})
+    sys.modules[__name__].doubled = doubled  # type: ignore[attr-defined]
+    with open_saver("rocks", tmp_path, schema=doubled) as saver:
+        builder.compile(checkpointer=saver).invoke({"trail": [], "route": "main"}, CONFIG)
+    store = str(tmp_path / "rocks")
+    step2 = at_step(capsys, store, 2)
+
+    said(capsys, "fork", store, "t", "--at", step2, "--set", 'trail=["x"]')
+    with open_saver("rocks", tmp_path, schema=doubled) as saver:
+        assert saver.get_tuple(CONFIG).checkpoint["channel_values"]["route"] == "main"
+
+    with_graph = ["fork", store, "t", "--at", step2, "--set", 'trail=["y"]', "--as-node", "b", "--graph", HERE]
+    assert execute(["threads", *with_graph]) == 2
+    assert "written with version 2 of a schema" in capsys.readouterr().err
+    said(capsys, *with_graph, "--schema", f"{__name__}:doubled")
+    with open_saver("rocks", tmp_path, schema=doubled) as saver:
+        assert saver.get_tuple(CONFIG).checkpoint["channel_values"]["route"] == "main"
+
+
 def test_threads_are_copied_pruned_and_deleted(store: str, capsys: Captured) -> None:
     said(capsys, "copy", store, "t", "copy")
     assert said(capsys, "prune", store, "t").startswith("4 checkpoints removed")
@@ -150,6 +205,7 @@ def test_a_store_that_is_open_is_not_changed_and_its_owner_is_named(
         (["show", "STORE", "nobody"], 3, "no thread 'nobody'"),
         (["show", "STORE", "t", "--at", "1"], 3, "match '1'"),
         (["fork", "STORE", "t", "--as-node", "b"], 2, "give the graph"),
+        (["fork", "STORE", "t", "--schema", "x:y"], 2, "without --graph"),
         (["fork", "STORE", "t", "--set", "nothing=1"], 2, "cannot set 'nothing'"),
         (["fork", "STORE", "t", "--set", "route=alt"], 2, "channel=JSON"),
         (["prune", "STORE", "--older-than", "often"], 2, "a duration"),
