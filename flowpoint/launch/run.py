@@ -26,7 +26,7 @@ from flowpoint.coordinator.coordinator import Coordinator
 from flowpoint.coordinator.ending import Outcome
 from flowpoint.coordinator.job import JobToRun, Wishes, widest
 from flowpoint.coordinator.origin import rescaled_to
-from flowpoint.errors import ConfigError, NotFoundError, UsageError
+from flowpoint.errors import NotFoundError, UsageError
 from flowpoint.host.system import SystemHost
 from flowpoint.launch.claim import Claim, claim_job
 from flowpoint.launch.config import load_settings
@@ -36,6 +36,7 @@ from flowpoint.launch.interrupts import Interrupts
 from flowpoint.launch.job_log import JobLog
 from flowpoint.launch.jobfile import build_job, load_source
 from flowpoint.launch.lost_attributes import lost_attributes
+from flowpoint.launch.places import check_place, open_place, place_notes
 from flowpoint.launch.traits import changes, traits_of
 from flowpoint.launch.worker_arguments import worker_arguments
 from flowpoint.model.commits import CommitEntry
@@ -46,7 +47,7 @@ from flowpoint.protocol.job_table import JobState
 from flowpoint.protocol.recovery import CommitKind, standing
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.names import MANIFEST
-from flowpoint.snapshot.storage import FolderStorage
+from flowpoint.snapshot.places import Place
 
 if TYPE_CHECKING:
     from flowpoint.launch.running import RunningJob
@@ -97,7 +98,7 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
     if options.source is not None:
         _require_snapshot(options.source)
     home = Home.from_environment()
-    _check_storage(assembled.settings.checkpoint.storage)
+    check_place(assembled.settings.checkpoint.storage)
     host = SystemHost("coordinator", str(home.job(assembled.name).path))
     claim = claim_job(home, assembled.name, ProcessId(host.pid, host.start_time))
     outcome: Outcome | None = None
@@ -144,20 +145,6 @@ def _assemble(options: RunOptions) -> _Assembled:
     return _Assembled(options, graph, compiled, settings, shipped, tuple(warnings))
 
 
-def _check_storage(storage: str) -> None:
-    """Refuse a checkpoint folder that cannot be used before anything depends on it."""
-    folder = storage.removeprefix("file://")
-    if not folder:
-        return
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot use checkpoint.storage = {storage!r}: {error.strerror} ({error.filename}); "
-            "set it to a folder that you can write to"
-        ) from error
-
-
 class _Run:
     """One run of a job in this process."""
 
@@ -173,6 +160,8 @@ class _Run:
         self._interrupts: Interrupts | None = None
         self.resume = assembled.options.resume_command()
         """What a person types to go on with the job."""
+        default = str(home.checkpoints(assembled.name))
+        self._place: Place = open_place(host, assembled.settings.checkpoint, assembled.name, default)
 
     async def run(self) -> Outcome:
         """Run to the end."""
@@ -197,18 +186,12 @@ class _Run:
         await self._host.close()
         return outcome
 
-    def _storage_root(self) -> str:
-        storage = self._assembled.settings.checkpoint.storage.removeprefix("file://")
-        name = self._assembled.name
-        return f"{os.path.abspath(storage)}/{name}" if storage else str(self._home.checkpoints(name))
-
     async def _continued_entries(self) -> list[CommitEntry]:
         """The commit log that this run goes on with; empty when the person says to begin with something else."""
         options = self._assembled.options
         if options.fresh or options.source is not None:
             return []
-        storage = FolderStorage(self._host.disk, self._host.new_id, self._storage_root())
-        return standing(await CommitLog(storage, "", self._host).entries())
+        return standing(await CommitLog(self._place.storage, "", self._host).entries())
 
     def _rescaled(self, entries: list[CommitEntry]) -> int:
         """The parallelism that the job has by a rescale in an earlier run, unless the person says another one now."""
@@ -233,7 +216,7 @@ class _Run:
             operators=assembled.compiled.operators,
             settings=settings,
             source=assembled.source,
-            storage=self._storage_root(),
+            place=self._place,
             savepoints=str(self._home.savepoints),
             replan=self._replan,
             work_dir=str(self._home.work(name)),
@@ -266,7 +249,7 @@ class _Run:
                 job_file=str(self._assembled.source["path"]),
                 socket=self._socket,
                 token=self._token,
-                storage=job.storage,
+                storage=self._place.name,
                 resume=self.resume,
                 started=self._host.wall_ms(),
                 traits=traits_of(self._assembled.compiled),
@@ -289,7 +272,7 @@ class _Run:
     def _changes(self, job: JobToRun, entries: list[CommitEntry]) -> list[str]:
         """What the job file says otherwise than in the run whose checkpoints this one goes on with."""
         previous, kinds = self._claim.previous, {entry.kind for entry in entries}
-        if CommitKind.CHECKPOINT not in kinds or previous is None or previous.storage != job.storage:
+        if CommitKind.CHECKPOINT not in kinds or previous is None or previous.storage != job.place.name:
             return []
         return list(changes(self._assembled.compiled, previous.traits))
 
@@ -308,6 +291,10 @@ class _Run:
         if previous is not None and previous.job_file != path:
             text = f"the job {self._assembled.name!r} was last run from {previous.job_file}, this is {path}"
             self._emit(Event(EventKind.WARNING, text))
+        before = previous.storage if previous is not None else ""
+        starts_over = self._assembled.options.fresh or self._assembled.options.source is not None
+        for note in place_notes(self._place.name, "" if starts_over else before):
+            self._emit(Event(EventKind.WARNING, note))
         for warning in (*self._assembled.warnings, *self._assembled.compiled.warnings, *changed):
             self._emit(Event(EventKind.WARNING, warning))
 
