@@ -44,6 +44,8 @@ _STYLES = {
 class LiveTable(View):
     """Draws the table on a terminal."""
 
+    shows_figures = True
+
     def __init__(self, console: Console | None = None) -> None:
         super().__init__()
         self._console = console
@@ -51,13 +53,11 @@ class LiveTable(View):
         self._status: Data = {}
         self._workers: Sequence[Data] = ()
         self._events: deque[tuple[str, Event]] = deque(maxlen=EVENTS_SHOWN)
-        self._printed: Event | None = None
+        self._printed: list[str] = []
 
     def on_event(self, event: Event) -> None:
         super().on_event(event)
-        if event.kind is EventKind.PRINTED:
-            self._printed = event
-            return
+        self._printed = printed_lines(event, self.job)
         self._events.append((time.strftime("%H:%M:%S"), event))
         self._draw()
 
@@ -74,8 +74,8 @@ class LiveTable(View):
         else:
             for moment, event in self._events:
                 print(f"{moment} {sentence_of(event)}")
-        if self._printed is not None:
-            print("\n".join([self._printed.text, *printed_lines(self._printed)]))
+        for line in self._printed:
+            print(line)
         sys.stdout.flush()
 
     def _start(self) -> Live:

@@ -55,6 +55,11 @@ class DeployedAttempt:
             return None
         return min(self._committed[sink] for sink in self._sinks)
 
+    def not_committed(self, checkpoint: int) -> list[str]:
+        """The sinks, as "uid#index", that have not confirmed this checkpoint."""
+        behind = sorted(sink for sink in self._sinks if self._committed.get(sink, 0) < checkpoint)
+        return [f"{self.plan.tasks[sink.task].operators[-1]}#{sink.index}" for sink in behind]
+
     def subtasks_of(self, worker: int) -> list[str]:
         """What a worker runs, as "uid#index"."""
         placed = sorted(s for s, w in self.prepared.assignment.items() if w == worker)

@@ -5,7 +5,8 @@
 Everything that can be refused is refused before anything is started. The HTTP interface comes up while the workers
 start, so that its import costs no time of the job's.
 
-Not here: what happens to the job (`coordinator`), what is printed (`cli`).
+Not here: what happens to the job (`coordinator`), what is printed (`cli`), what a signal asks for
+(`launch.interrupts`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from flowpoint.coordinator.checkpoint_record import CheckpointRecord
 from flowpoint.coordinator.coordinator import Coordinator
 from flowpoint.coordinator.ending import Outcome
 from flowpoint.coordinator.job import JobToRun, Wishes
@@ -32,8 +31,10 @@ from flowpoint.launch.claim import Claim, claim_job
 from flowpoint.launch.config import load_settings
 from flowpoint.launch.control import Data, Event, EventKind, RunOptions, RunView
 from flowpoint.launch.home import Home, ProcessId, RunRecord
+from flowpoint.launch.interrupts import Interrupts
 from flowpoint.launch.job_log import JobLog
 from flowpoint.launch.jobfile import build_job, load_source
+from flowpoint.launch.lost_attributes import lost_attributes
 from flowpoint.launch.traits import changes, traits_of
 from flowpoint.launch.worker_arguments import worker_arguments
 from flowpoint.model.commits import CommitEntry
@@ -130,6 +131,7 @@ def _assemble(options: RunOptions) -> _Assembled:
     settings = load_settings(options.config_file, job.config, os.environ, overrides)
     graph = job.graph()
     compiled = compile_graph(graph, settings.parallelism, settings.max_parallelism, name=options.name)
+    warnings.extend(lost_attributes(compiled))
     shipped: Data = {
         **source.to_data(),
         "params": dict(options.params),
@@ -166,7 +168,7 @@ class _Run:
         self._log = JobLog(claim.folder.log)
         self._token = secrets.token_hex(16)
         self._socket = claim.socket_address()
-        self._interrupts = 0
+        self._interrupts: Interrupts | None = None
 
     async def run(self) -> Outcome:
         """Run to the end."""
@@ -179,12 +181,12 @@ class _Run:
         self._record(job)
         coordinator = Coordinator(self._host, job, self._emit, self._on_workers)
         self._announce(self._changes(job, entries))
+        self._interrupts = Interrupts(coordinator.requests, self._emit)
         try:
-            with _Signals(lambda: self._interrupt(coordinator)):
+            with self._interrupts:
                 outcome = await self._run_beside_http(coordinator, job)
         finally:
             await self._host.disk.remove_tree(job.work_dir)
-        self._tell_printed()
         self._tell_end(outcome)
         self._log.close()
         await self._host.close()
@@ -297,6 +299,8 @@ class _Run:
     def _emit(self, event: Event) -> None:
         self._log.write(event, self._host.wall_ms())
         self._show(lambda view: view.on_event(event))
+        if self._interrupts is not None:
+            self._interrupts.on_event(event)
 
     def _show(self, call: Callable[[RunView], None]) -> None:
         """Tell the view, if there is one left: a full disk behind stdout or a terminal that has gone ends no job."""
@@ -339,42 +343,23 @@ class _Run:
             await self._refresh(running)
         finally:
             # The last picture is the one that stays.
-            self._show(lambda view: view.refresh(running.status(), running.workers()))
+            self._show_figures(running)
             await server.close()
 
     async def _refresh(self, running: RunningJob) -> None:
         while True:
-            self._show(lambda view: view.refresh(running.status(), running.workers()))
+            self._show_figures(running)
             await asyncio.sleep(REFRESH_SECONDS)
 
-    def _interrupt(self, coordinator: Coordinator) -> None:
-        """The first signal stops gracefully, the second cancels."""
-        self._interrupts += 1
-        if self._interrupts == 1:
-            coordinator.requests.stop(130).add_done_callback(self._on_stop_settled)
-        else:
-            coordinator.requests.cancel(130)
-
-    def _on_stop_settled(self, stop: asyncio.Future[CheckpointRecord]) -> None:
-        """A stop that did not come about is told, and the next signal asks for one again."""
-        error = None if stop.cancelled() else stop.exception()
-        if error is not None:
-            self._interrupts = 0
-            self._emit(Event(EventKind.WARNING, str(error)))
-
-    def _tell_printed(self) -> None:
-        """Show the end of what the job printed: a beginner's `print` must not seem to have been lost."""
-        printed = self._log.printed()
-        if not printed.last:
-            return
-        count = "many lines" if printed.lines is None else f"{printed.lines} line{'s' * (printed.lines != 1)}"
-        shown = "" if printed.lines == len(printed.last) else f"; the last {len(printed.last)}"
-        text = f"printed output, {count} (all: `flowpoint logs {self._assembled.name}`){shown}:"
-        event = Event(EventKind.PRINTED, text, {"lines": printed.lines, "last": list(printed.last)})
-        self._show(lambda view: view.on_event(event))
+    def _show_figures(self, running: RunningJob) -> None:
+        if self._view is not None and self._view.shows_figures:
+            self._show(lambda view: view.refresh(running.status(), running.workers()))
 
     def _tell_end(self, outcome: Outcome) -> None:
         data: Data = {"exit_code": outcome.exit_code}
+        printed = self._log.printed()
+        if printed.last:
+            data["printed"] = {"lines": printed.lines, "last": list(printed.last)}
         if outcome.state is JobState.FAILED and outcome.failure is not None:
             failure = outcome.failure
             data |= {"kind": failure.kind, "trace": failure.trace, "operator": failure.operator}
@@ -383,20 +368,3 @@ class _Run:
         if outcome.state is JobState.FAILED:
             text = f"job {self._assembled.name} failed: {outcome.reason}"
         self._emit(Event(_LAST[outcome.state], text, data))
-
-
-class _Signals:
-    """SIGINT and SIGTERM call `interrupt` while this is entered."""
-
-    def __init__(self, interrupt: Callable[[], None]) -> None:
-        self._interrupt = interrupt
-
-    def __enter__(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._interrupt)
-
-    def __exit__(self, *_: object) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)

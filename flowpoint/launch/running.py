@@ -78,13 +78,18 @@ class RunningJob:
             "records_in": statistics.records_in,
             "records_out": statistics.records_out,
             "rate": round(statistics.rate(), 1),
-            "lag": None,
+            "lag": self._lag(),
             "backpressure": round(min(statistics.backpressure(), 1.0), 3),
             "last_checkpoint": shown,
             "reason": coordinator.reason,
             "operators": statistics.operators(),
             **self._facts,
         }
+
+    def _lag(self) -> float | None:
+        """How many seconds event time is behind the clock in the output; None where there is no event time."""
+        watermark = self._coordinator.statistics.watermark()
+        return None if watermark is None else max(0, self._host.wall_ms() - watermark) / 1000
 
     def workers(self) -> list[Data]:
         """See `JobControl`."""

@@ -116,6 +116,7 @@ class Attempt:
                     "records_out": numbers.records_out,
                     "busy": numbers.busy,
                     "blocked": numbers.blocked,
+                    "watermark": numbers.watermark,
                     "metrics": dict(numbers.connector.get(uid, {})),
                 }
         return shown

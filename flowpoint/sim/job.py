@@ -46,6 +46,8 @@ class Programs:
     """The two mains for one job file, and a person's way to the coordinator that runs now.
 
     recorded: what `run.json` keeps for the next coordinator: (pid, start time) of the workers of the last one.
+    wishes: the flags of the command, which the person gives again as long as nothing is in the log.
+    wishes_once: flags of the next start only, whatever is in the log.
     savepoints: the folders of those that the person was told exist.
     draw: what the person wants of a rescale, and whether a savepoint is claimed.
     """
@@ -55,6 +57,7 @@ class Programs:
     settings: Settings
     storage: str
     wishes: Wishes = field(default_factory=Wishes)
+    wishes_once: Wishes | None = None
     recorded: tuple[tuple[int, float], ...] = ()
     running: tuple[SimProcess, Coordinator] | None = None
     requests: list[asyncio.Task[None]] = field(default_factory=list)
@@ -95,6 +98,9 @@ class Programs:
 
     def _wishes(self, entries: list[CommitEntry]) -> Wishes:
         """The flags of this start. A person reads what the last run has said."""
+        if self.wishes_once is not None:
+            wishes, self.wishes_once = self.wishes_once, None
+            return wishes
         if entries and entries[-1].kind == CommitKind.STOPPED and "savepoint" in entries[-1].extra:
             return Wishes(source=entries[-1].extra["savepoint"], claim=self.draw.random() < 0.5)
         return self.wishes if not entries else replace(self.wishes, source="")

@@ -129,9 +129,9 @@ def savepoint_tag(lineage: str, attempt: int) -> str:
     return f"-{uid_slug(lineage)}-a{attempt}."
 
 
-def savepoint_state(uid: str, subtask: int, lineage: str, attempt: int) -> str:
-    """The name of a file of state in a savepoint."""
-    return f"{SAVED}{uid_slug(uid)}-{subtask}{savepoint_tag(lineage, attempt)}base"
+def savepoint_state(uid: str, subtask: int, lineage: str, attempt: int, number: int) -> str:
+    """The name of a file of state in a savepoint. `number`: which one of the subtask's, the oldest first."""
+    return f"{SAVED}{uid_slug(uid)}-{subtask}{savepoint_tag(lineage, attempt)}state.{number}"
 
 
 def savepoint_output(uid: str, subtask: int, lineage: str, attempt: int) -> str:

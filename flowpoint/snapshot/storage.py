@@ -22,7 +22,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from typing import Protocol
 
 from flowpoint.errors import InternalError, OutcomeUnknown, StorageError, StorageFull
-from flowpoint.host.base import Disk, DiskFile
+from flowpoint.host.base import Disk, DiskFile, OpenFile
 from flowpoint.snapshot import names
 
 Chunks = Iterable[bytes] | AsyncIterable[bytes]
@@ -49,6 +49,12 @@ class Storage(Protocol):
 
     async def get(self, name: str, offset: int = 0, size: int = -1) -> bytes:
         """Bytes from `offset`, at most `size` (-1: all). FileNotFoundError when there is no such object."""
+
+    async def open(self, name: str) -> OpenFile | None:
+        """An object to be read piece by piece without waiting, and which outlives its removal; None: not possible here.
+
+        FileNotFoundError when there is no such object.
+        """
 
     async def list(self, prefix: str, *, unfinished: bool = False) -> Names:
         """The names that start with `prefix`, sorted.
@@ -111,6 +117,17 @@ class FolderStorage:
             raise FileNotFoundError(errno.ENOENT, "no such object", path) from None
         except OSError as error:
             raise _refused("read", path, error) from error
+
+    async def open(self, name: str) -> OpenFile | None:
+        """See `Storage`."""
+        _split(name)
+        path = self._path(name)
+        try:
+            return await self._disk.open(path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise FileNotFoundError(errno.ENOENT, "no such object", path) from None
+        except OSError as error:
+            raise _refused("open", path, error) from error
 
     async def list(self, prefix: str, *, unfinished: bool = False) -> Names:
         """See `Storage`."""

@@ -208,8 +208,9 @@ class Shell:
             if running.process.poll() is None:
                 running.kill()
         for process in self.processes():
-            if "worker_main" not in " ".join(process.cmdline()):
-                process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it may end by itself meanwhile
+                if "worker_main" not in " ".join(process.cmdline()):
+                    process.kill()
         end = time.monotonic() + LEFT_SECONDS
         while left := self.processes():
             if time.monotonic() > end:

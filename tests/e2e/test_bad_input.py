@@ -333,3 +333,32 @@ def test_the_name_of_a_job_from_another_file_is_said_aloud(shell: Shell) -> None
 
     assert "one.py" in done.out + done.err, done
     assert_gapless(committed(shell.folder / "out"))
+
+
+ONLY_IN_WORKERS = """
+import os
+import sys
+
+if sys.modules["__main__"].__spec__.name.endswith("worker_main"):
+    DO
+"""
+
+
+def test_workers_that_end_at_their_start_fail_the_job_with_what_they_printed(shell: Shell) -> None:
+    ends = ONLY_IN_WORKERS.replace("DO", 'print("LicenceError: not on this machine", flush=True)\n    os._exit(3)')
+    shell.write("job.py", job_file("", before=ends))
+
+    done = shell.run("run", "job.py", "-p", "2", "--set", "restart.delay=10ms")
+
+    assert_refused(
+        done, 1, "exit code 3: LicenceError: not on this machine", "`flowpoint logs bad`", "3 times in a row"
+    )
+    assert shell.run_ok("logs", "bad").out.count("restarting ") == 2
+
+
+def test_a_job_file_that_raises_only_in_workers_fails_the_job_with_its_line(shell: Shell) -> None:
+    shell.write("job.py", job_file("", before=ONLY_IN_WORKERS.replace("DO", 'raise KeyError("only here")')))
+
+    done = shell.run("run", "job.py", "--set", "restart.delay=10ms")
+
+    assert_refused(done, 2, "job.py", "KeyError: 'only here'", "3 times")

@@ -40,7 +40,7 @@ HEAD = """\
 from flowpoint import Job, KeyedProcessFunction, MapState, ValueState
 from flowpoint.connectors import CollectionSource, FileSink, FileSource, SequenceSource
 from flowpoint.runtime.contracts import Split
-from tests.simulation.witness import CommitFailsSink, CommitNotHeardSink, LogSource, RefusingSink, see
+from tests.simulation.witness import CommitFailsSink, CommitNotHeardSink, HangingSink, LogSource, RefusingSink, see
 from tests.simulation.witness import SlowlyRefusingSink
 
 job = Job("simulated")
@@ -48,7 +48,9 @@ job = Job("simulated")
 SINK = f'FileSink("{OUTPUT}", format="jsonl"), uid="out"'
 
 
-def settings(parallelism: int = 1, *, workers: int = 0, **checkpoint: Any) -> Settings:
+def settings(
+    parallelism: int = 1, *, workers: int = 0, restart_strategy: str = "exponential", **checkpoint: Any
+) -> Settings:
     """Settings with a checkpoint each 50 ms, unless told otherwise."""
     chosen = {"interval": 0.05, "timeout": 5.0, "retained": 3, "storage": f"file://{STORAGE}", **checkpoint}
     return Settings(
@@ -57,7 +59,7 @@ def settings(parallelism: int = 1, *, workers: int = 0, **checkpoint: Any) -> Se
         batch_size=16,
         checkpoint=CheckpointSettings(**chosen),
         state=StateSettings(backend="heap"),
-        restart=RestartSettings(delay=0.1),
+        restart=RestartSettings(strategy=restart_strategy, delay=0.1),
         heartbeat=HeartbeatSettings(interval=0.5, timeout=5.0),
     )
 

@@ -129,6 +129,15 @@ class _SlowlyRefusingWriter:
         await self._inner.close()
 
 
+class HangingSink(FileSink):
+    """A target that gives no answer to a commit."""
+
+    async def commit(self, committable: Any, ctx: ConnectorContext) -> None:
+        if witness.fails("commit"):
+            await asyncio.Event().wait()
+        await super().commit(committable, ctx)
+
+
 class CommitNotHeardSink(FileSink):
     """Commits, and the answer is lost (AC-27)."""
 
