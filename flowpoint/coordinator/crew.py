@@ -13,19 +13,30 @@ Not here: what a loss means for the job (`incidents`), who runs which subtask.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from flowpoint.coordinator.mail import Mail, Reaped
 from flowpoint.coordinator.steps import Steps
-from flowpoint.coordinator.workers import Arguments, Beat, Joined, Lost, Started, Workers
+from flowpoint.coordinator.workers import Arguments, Beat, Joined, Lost, NotStarted, Started, Workers
 from flowpoint.errors import StorageError
-from flowpoint.host.base import Host
+from flowpoint.host.base import ORPHANED_EXIT_CODE, Host
 from flowpoint.model import messages
 from flowpoint.model.settings import HeartbeatSettings
 from flowpoint.protocol.membership import Membership, WorkerState
 
 SHUT_DOWN_SECONDS = 5.0
 
-_PRESENT = (WorkerState.JOINED, WorkerState.DEPLOYING, WorkerState.DEPLOYED, WorkerState.RELEASING)
+_GONE = (WorkerState.ABSENT, WorkerState.LOST)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A worker is lost. `is_at_start`: it ended by itself, with an error, before it had deployed anything."""
+
+    worker: int
+    reason: str
+    is_at_start: bool = False
+
 
 Record = Callable[[dict[int, tuple[int, float]]], None]
 
@@ -53,6 +64,7 @@ class Crew:
         self._post = post
         self._record = record
         self._starting: set[int] = set()
+        self._proven: set[int] = set()  # processes that have deployed something
         self._is_spawn_wanted = False
         self._are_reserves_unwanted = False
         self._release_deadline: float | None = None
@@ -70,6 +82,7 @@ class Crew:
                 self._members.beat(worker, incarnation, now)
             case Started(worker, pid):
                 self._starting.discard(worker)
+                self._proven.discard(worker)
                 self._members.spawned(worker, pid, now)
                 self._record_or_lose(worker)
                 self._end_unwanted()
@@ -87,20 +100,24 @@ class Crew:
         except StorageError as error:
             self._workers.lose(started, f"worker {started} was started and is given up: {error}")
 
-    def lost(self, mail: Lost) -> bool:
-        """A process is lost. False: that was known, or nobody misses it."""
+    def lost(self, mail: Lost) -> Loss | None:
+        """A process is lost. None: that was known, or nobody misses it."""
         is_reserve = self._members.is_reserve(mail.worker)
-        is_news = self._members.lost(mail.worker, mail.pid)
-        if is_news and is_reserve:
+        if not self._members.lost(mail.worker, mail.pid):
+            return None
+        if is_reserve:
             # Whoever is superfluous otherwise is being reaped already.
             self._steps.start(self._reap(mail.worker), f"reap worker {mail.worker}")
-        return is_news and not self._members.is_superfluous(mail.worker)
+        if self._members.is_superfluous(mail.worker):
+            return None
+        has_failed = mail.exit_code not in (0, ORPHANED_EXIT_CODE)
+        return Loss(mail.worker, mail.reason, has_failed and mail.worker not in self._proven)
 
-    def not_started(self, worker: int) -> bool:
-        """No process could be started for a slot. False: nobody misses it."""
-        self._starting.discard(worker)
+    def not_started(self, mail: NotStarted) -> Loss | None:
+        """No process could be started for a slot. None: nobody misses it."""
+        self._starting.discard(mail.worker)
         self._end_unwanted()
-        return not self._members.is_superfluous(worker)
+        return None if self._members.is_superfluous(mail.worker) else Loss(mail.worker, mail.reason)
 
     def released(self, worker: int) -> None:
         """A worker says that it has let go of its attempt."""
@@ -110,6 +127,7 @@ class Crew:
     def deployed(self, worker: int) -> bool:
         """A worker has built its part. True: it was the last one."""
         self._members.deployed(worker)
+        self._proven.add(worker)
         return self._members.is_deployed
 
     # ------------------------------------------------------------------ orders
@@ -219,8 +237,13 @@ class Crew:
         return self._members.is_ready
 
     def present(self) -> set[int]:
-        """The workers of the job that have joined and are not lost."""
-        return {worker for worker in self._members.workers(*_PRESENT) if not self._members.is_superfluous(worker)}
+        """The workers of the job whose process is there or is being started."""
+        there = {w for w in self._members.workers(*WorkerState) if self._members.state(w) not in _GONE} | self._starting
+        return {worker for worker in there if not self._members.is_superfluous(worker)}
+
+    def deploying(self) -> list[int]:
+        """The workers that have been given their part of an attempt and are still building it."""
+        return self._members.workers(WorkerState.DEPLOYING)
 
     def addresses(self) -> dict[int, str]:
         """Where workers reach each other."""

@@ -19,6 +19,9 @@ from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
+ORPHANED_EXIT_CODE = 75
+"""How a child ends whose parent is gone, as far as it knows."""
+
 
 class Link(Protocol):
     """One end of an ordered connection that carries frames (bytes)."""
@@ -178,5 +181,5 @@ class Host(Protocol):
     def start_heartbeat(self, address: str, frame: bytes, interval: float) -> Callable[[], None]:
         """Send `frame` to `address` every `interval` seconds, independent of the loop (own thread, own link).
 
-        Ends this process at once when that link is lost. Returns the function that stops it.
+        Ends this process at once, with ORPHANED_EXIT_CODE, when that link is lost. Returns the function that stops it.
         """
