@@ -38,7 +38,13 @@ MERGE_ENTRIES: Final = 2000
 
 
 class Store(Protocol):
-    """Where a backend keeps the bases of its tables."""
+    """Where a backend keeps the bases of its tables.
+
+    step_entries: how many entries of a restored state move into a base at a time.
+    """
+
+    @property
+    def step_entries(self) -> int: ...
 
     def new_base(self, name: str) -> Base:
         """An empty base for a value table."""
@@ -277,7 +283,7 @@ class LayeredBackend:
             table = self._restored_table(file.path, name, kind)
             if not isinstance(table.base, RestoredBase):
                 restored = RestoredMapBase if isinstance(table, LayeredMapTable) else RestoredBase
-                table.base = restored(table.base, PlacedFiles(), self.max_parallelism)
+                table.base = restored(table.base, PlacedFiles(self._store.step_entries), self.max_parallelism)
             table.base.files.add(PlacedState(reader, number, self.codec, clip))
 
     def _restored_table(self, file: str, name: str, kind: str) -> AnyTable:
