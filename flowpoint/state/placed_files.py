@@ -113,12 +113,12 @@ class PlacedState:
         """The value of a key; TOMBSTONE: it was deleted; ABSENT: this file says nothing of it."""
         for row in self.live.at(place):
             for block, rows in self.live.in_blocks(row, row + 1):
-                stored = self._block(block)
+                stored = self.block(block)
                 if stored.keys[rows.start] == key:
                     return stored.values[rows.start]
         for row in self.dead.at(place):
             for block, rows in self.dead.in_blocks(row, row + 1):
-                if self._block(block).dead[rows.start] == key:
+                if self.block(block).dead[rows.start] == key:
                     return TOMBSTONE
         return ABSENT
 
@@ -127,26 +127,27 @@ class PlacedState:
         found: dict[Any, Any] = {}
         rows = self.live.at(place)
         for block, part in self.live.in_blocks(rows.start, rows.stop):
-            stored = self._block(block)
+            stored = self.block(block)
             for pair, value in zip(stored.keys[part], stored.values[part], strict=True):
                 if pair[0] == key:
                     found[pair[1]] = value
         rows = self.dead.at(place)
         for block, part in self.dead.in_blocks(rows.start, rows.stop):
-            found.update((pair[1], TOMBSTONE) for pair in self._block(block).dead[part] if pair[0] == key)
+            found.update((pair[1], TOMBSTONE) for pair in self.block(block).dead[part] if pair[0] == key)
         return found
 
     def entries(self, first: int, stop: int) -> Iterator[tuple[list[Any], list[Any]]]:
         """(keys, values) of live entries by their numbers."""
         for block, part in self.live.in_blocks(first, stop):
-            stored = self._block(block)
+            stored = self.block(block)
             yield stored.keys[part], stored.values[part]
 
     def dead_keys(self, first: int, stop: int) -> Iterator[list[Any]]:
         """The keys of deleted entries by their numbers."""
-        return (self._block(block).dead[part] for block, part in self.dead.in_blocks(first, stop))
+        return (self.block(block).dead[part] for block, part in self.dead.in_blocks(first, stop))
 
-    def _block(self, number: int) -> StoredBlock:
+    def block(self, number: int) -> StoredBlock:
+        """One of its blocks. Raises SnapshotError when it is damaged."""
         block = self._kept.pop(number, None) or self._reader.stored_block(self._refs[number], self._codec)
         self._kept[number] = block
         if len(self._kept) > _BLOCKS_KEPT:
