@@ -25,6 +25,7 @@ from flowpoint import errors
 from flowpoint.errors import FlowPointError, InternalError, NotFoundError, TransientError
 from flowpoint.launch.control import Data
 from flowpoint.launch.home import Home, JobFolder, RunRecord
+from flowpoint.snapshot.places import MEMORY
 
 ANSWER_SECONDS = 10.0
 PROBE_SECONDS = 10.0
@@ -170,7 +171,9 @@ def not_running(record: RunRecord) -> NotFoundError:
     ending = _ENDINGS.get(record.state, record.state.lower())
     if record.state == "FAILED" and record.reason:
         ending = f"{ending} ({record.reason})"
-    advice = f"; `{record.resume}` continues it from its newest checkpoint" if record.resume else ""
+    is_gone = record.storage == MEMORY and " --from " not in record.resume
+    does = "starts it from the beginning, as its checkpoints went with it" if is_gone else "continues it"
+    advice = f"; `{record.resume}` {does}" if record.resume else ""
     return NotFoundError(f"job {record.name!r} is not running: {ending}{advice if record.state != 'FINISHED' else ''}")
 
 

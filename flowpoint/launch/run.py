@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,9 +24,9 @@ import uvloop
 
 from flowpoint.coordinator.coordinator import Coordinator
 from flowpoint.coordinator.ending import Outcome
-from flowpoint.coordinator.job import JobToRun, Wishes
+from flowpoint.coordinator.job import JobToRun, Wishes, widest
 from flowpoint.coordinator.origin import rescaled_to
-from flowpoint.errors import ConfigError, NotFoundError, UsageError
+from flowpoint.errors import NotFoundError, UsageError
 from flowpoint.host.system import SystemHost
 from flowpoint.launch.claim import Claim, claim_job
 from flowpoint.launch.config import load_settings
@@ -35,6 +36,7 @@ from flowpoint.launch.interrupts import Interrupts
 from flowpoint.launch.job_log import JobLog
 from flowpoint.launch.jobfile import build_job, load_source
 from flowpoint.launch.lost_attributes import lost_attributes
+from flowpoint.launch.places import check_place, open_place, place_notes
 from flowpoint.launch.traits import changes, traits_of
 from flowpoint.launch.worker_arguments import worker_arguments
 from flowpoint.model.commits import CommitEntry
@@ -45,7 +47,7 @@ from flowpoint.protocol.job_table import JobState
 from flowpoint.protocol.recovery import CommitKind, standing
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.names import MANIFEST
-from flowpoint.snapshot.storage import FolderStorage
+from flowpoint.snapshot.places import Place
 
 if TYPE_CHECKING:
     from flowpoint.launch.running import RunningJob
@@ -96,16 +98,17 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
     if options.source is not None:
         _require_snapshot(options.source)
     home = Home.from_environment()
-    _check_storage(assembled.settings.checkpoint.storage)
+    check_place(assembled.settings.checkpoint.storage)
     host = SystemHost("coordinator", str(home.job(assembled.name).path))
     claim = claim_job(home, assembled.name, ProcessId(host.pid, host.start_time))
     outcome: Outcome | None = None
+    run = _Run(assembled, home, claim, host, view)
     try:
-        outcome = uvloop.run(_Run(assembled, home, claim, host, view).run())
+        outcome = uvloop.run(run.run())
     finally:
         state = outcome.state if outcome is not None else JobState.FAILED
         reason = outcome.reason if outcome is not None else "the coordinator ended by an error of its own"
-        claim.release(_LAST[state].value, ended=host.wall_ms(), reason=reason)
+        claim.release(_LAST[state].value, ended=host.wall_ms(), reason=reason, resume=run.resume)
     return outcome.exit_code
 
 
@@ -142,20 +145,6 @@ def _assemble(options: RunOptions) -> _Assembled:
     return _Assembled(options, graph, compiled, settings, shipped, tuple(warnings))
 
 
-def _check_storage(storage: str) -> None:
-    """Refuse a checkpoint folder that cannot be used before anything depends on it."""
-    folder = storage.removeprefix("file://")
-    if not folder:
-        return
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot use checkpoint.storage = {storage!r}: {error.strerror} ({error.filename}); "
-            "set it to a folder that you can write to"
-        ) from error
-
-
 class _Run:
     """One run of a job in this process."""
 
@@ -169,6 +158,10 @@ class _Run:
         self._token = secrets.token_hex(16)
         self._socket = claim.socket_address()
         self._interrupts: Interrupts | None = None
+        self.resume = assembled.options.resume_command()
+        """What a person types to go on with the job."""
+        default = str(home.checkpoints(assembled.name))
+        self._place: Place = open_place(host, assembled.settings.checkpoint, assembled.name, default)
 
     async def run(self) -> Outcome:
         """Run to the end."""
@@ -187,23 +180,18 @@ class _Run:
                 outcome = await self._run_beside_http(coordinator, job)
         finally:
             await self._host.disk.remove_tree(job.work_dir)
+        self.resume = self._resume_command(coordinator)
         self._tell_end(outcome)
         self._log.close()
         await self._host.close()
         return outcome
-
-    def _storage_root(self) -> str:
-        storage = self._assembled.settings.checkpoint.storage.removeprefix("file://")
-        name = self._assembled.name
-        return f"{os.path.abspath(storage)}/{name}" if storage else str(self._home.checkpoints(name))
 
     async def _continued_entries(self) -> list[CommitEntry]:
         """The commit log that this run goes on with; empty when the person says to begin with something else."""
         options = self._assembled.options
         if options.fresh or options.source is not None:
             return []
-        storage = FolderStorage(self._host.disk, self._host.new_id, self._storage_root())
-        return standing(await CommitLog(storage, "", self._host).entries())
+        return standing(await CommitLog(self._place.storage, "", self._host).entries())
 
     def _rescaled(self, entries: list[CommitEntry]) -> int:
         """The parallelism that the job has by a rescale in an earlier run, unless the person says another one now."""
@@ -228,7 +216,7 @@ class _Run:
             operators=assembled.compiled.operators,
             settings=settings,
             source=assembled.source,
-            storage=self._storage_root(),
+            place=self._place,
             savepoints=str(self._home.savepoints),
             replan=self._replan,
             work_dir=str(self._home.work(name)),
@@ -261,8 +249,8 @@ class _Run:
                 job_file=str(self._assembled.source["path"]),
                 socket=self._socket,
                 token=self._token,
-                storage=job.storage,
-                resume=self._assembled.options.resume_command(),
+                storage=self._place.name,
+                resume=self.resume,
                 started=self._host.wall_ms(),
                 traits=traits_of(self._assembled.compiled),
             )
@@ -271,10 +259,20 @@ class _Run:
     def _on_workers(self, pids: dict[int, tuple[int, float]]) -> None:
         self._claim.record_workers(tuple(ProcessId(pid, start_time) for pid, start_time in pids.values()))
 
+    def _resume_command(self, coordinator: Coordinator) -> str:
+        """What goes on where this run has ended: a rescale is remembered, a stop with a savepoint has handed on to it."""
+        options, last = self._assembled.options, coordinator.checkpoints.last_completed
+        if options.parallelism != widest(coordinator.plan):
+            options = replace(options, parallelism=None)
+        command = options.resume_command()
+        if last is not None and last.savepoint_bytes is not None:
+            command += f" --from {shlex.quote(last.savepoint)}"
+        return command
+
     def _changes(self, job: JobToRun, entries: list[CommitEntry]) -> list[str]:
         """What the job file says otherwise than in the run whose checkpoints this one goes on with."""
         previous, kinds = self._claim.previous, {entry.kind for entry in entries}
-        if CommitKind.CHECKPOINT not in kinds or previous is None or previous.storage != job.storage:
+        if CommitKind.CHECKPOINT not in kinds or previous is None or previous.storage != job.place.name:
             return []
         return list(changes(self._assembled.compiled, previous.traits))
 
@@ -293,6 +291,10 @@ class _Run:
         if previous is not None and previous.job_file != path:
             text = f"the job {self._assembled.name!r} was last run from {previous.job_file}, this is {path}"
             self._emit(Event(EventKind.WARNING, text))
+        before = previous.storage if previous is not None else ""
+        starts_over = self._assembled.options.fresh or self._assembled.options.source is not None
+        for note in place_notes(self._place.name, "" if starts_over else before):
+            self._emit(Event(EventKind.WARNING, note))
         for warning in (*self._assembled.warnings, *self._assembled.compiled.warnings, *changed):
             self._emit(Event(EventKind.WARNING, warning))
 

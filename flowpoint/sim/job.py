@@ -30,9 +30,10 @@ from flowpoint.protocol.recovery import CommitKind, standing
 from flowpoint.runtime.worker import worker_main
 from flowpoint.sim.faults import FaultKind
 from flowpoint.sim.host import SimHost
+from flowpoint.sim.memory import MirroredObjects
 from flowpoint.sim.world import InvariantBroken, SimProcess, SimWorld
 from flowpoint.snapshot.commit_log import CommitLog
-from flowpoint.snapshot.storage import FolderStorage
+from flowpoint.snapshot.places import MEMORY, FolderPlace, MemoryPlace, Place
 
 WORK_DIR = "/flowpoint/work"
 SAVEPOINTS = "/data/savepoints"
@@ -50,6 +51,7 @@ class Programs:
     wishes_once: flags of the next start only, whatever is in the log.
     savepoints: the folders of those that the person was told exist.
     draw: what the person wants of a rescale, and whether a savepoint is claimed.
+    work_dir: for local state. RocksDB keeps it on the real disk, also here.
     """
 
     world: SimWorld
@@ -63,14 +65,15 @@ class Programs:
     requests: list[asyncio.Task[None]] = field(default_factory=list)
     savepoints: list[str] = field(default_factory=list)
     draw: Random = field(default_factory=Random)
+    work_dir: str = WORK_DIR
 
     async def coordinator(self, host: SimHost, args: Sequence[str]) -> int:
         """The main of `flowpoint run`."""
         for pid, start_time in self.recorded:
             await host.kill_stale(pid, start_time)
-        storage = FolderStorage(host.disk, host.new_id, self.storage)
+        place = self._place(host)
         try:
-            entries = standing(await CommitLog(storage, "", host).entries())
+            entries = standing(await CommitLog(place.storage, "", host).entries())
         except FlowPointError as error:
             self.world.trace.tell(host.name, f"the commit log cannot be read: {error}")
             return 1
@@ -86,7 +89,7 @@ class Programs:
         wishes = self._wishes(entries)
         goes_on = entries and not wishes.fresh and not wishes.source
         rescaled = rescaled_to(entries, entries[-1].lineage) if goes_on else 0
-        to_run = self._plan(graph, wishes, rescaled or self.settings.parallelism)
+        to_run = self._plan(graph, place, wishes, rescaled or self.settings.parallelism)
         coordinator = Coordinator(host, to_run, emit, on_workers)
         self.running, self.requests = (self.world.process_of(host), coordinator), []
         outcome = await coordinator.run()
@@ -105,7 +108,13 @@ class Programs:
             return Wishes(source=entries[-1].extra["savepoint"], claim=self.draw.random() < 0.5)
         return self.wishes if not entries else replace(self.wishes, source="")
 
-    def _plan(self, graph: StreamGraph, wishes: Wishes, parallelism: int) -> JobToRun:
+    def _place(self, host: SimHost) -> Place:
+        if self.settings.checkpoint.storage == MEMORY:
+            limit = self.settings.checkpoint.memory_limit
+            return MemoryPlace(host, MirroredObjects(limit, self.world.files, self.storage))
+        return FolderPlace(host, self.storage)
+
+    def _plan(self, graph: StreamGraph, place: Place, wishes: Wishes, parallelism: int) -> JobToRun:
         settings = replace(self.settings, parallelism=parallelism)
         if parallelism > settings.max_parallelism:
             raise UsageError(f"cannot rescale to {parallelism}: max_parallelism is {settings.max_parallelism}")
@@ -115,11 +124,11 @@ class Programs:
             operators=compiled.operators,
             settings=settings,
             source={**self.source.to_data(), "params": {}, "parallelism": parallelism},
-            storage=self.storage,
-            work_dir=WORK_DIR,
+            place=place,
+            work_dir=self.work_dir,
             arguments=lambda index, incarnation, address: [json.dumps([index, incarnation, address])],
             wishes=wishes,
-            replan=lambda other: replace(self._plan(graph, wishes, other), rescaled=other),
+            replan=lambda other: replace(self._plan(graph, place, wishes, other), rescaled=other),
         )
 
     def ask(self, request: FaultKind) -> None:

@@ -127,7 +127,9 @@ async def _write_slices(storage: Storage, frozen: FrozenState, name: str, groups
     if not await storage.put_if_absent(name, slices):
         raise StorageError(f"cannot write {name}: it exists already; each write needs a new sequence number")
     kind = BASE if frozen.full else DELTA
-    return StateFile(name, kind, slices.bytes, slices.checksum, frozen.entries, groups, {SEAL: frozen.seal} if frozen.seal else {})
+    return StateFile(
+        name, kind, slices.bytes, slices.checksum, frozen.entries, groups, {SEAL: frozen.seal} if frozen.seal else {}
+    )
 
 
 async def save_file(storage: Storage, path: str, name: str) -> StateFile:

@@ -183,9 +183,7 @@ class Bench:
         while not (set(self.stamps.iterdir()) - before):
             time.sleep(0.01)
         time.sleep(1.0)
-        again = min(
-            min(array("d", path.read_bytes()[:8])) for path in set(self.stamps.iterdir()) - before
-        )
+        again = min(min(array("d", path.read_bytes()[:8])) for path in set(self.stamps.iterdir()) - before)
         self.row("recovery after kill -9: first record again", again - killed, "s", 3)
         time.sleep(5.0)
         self.row("longest pause after that, while state moves over", self.worst_ms_in_one_subtask(again), "ms", 50)

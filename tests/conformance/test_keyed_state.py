@@ -674,7 +674,9 @@ def test_what_is_written_while_a_detached_file_is_made_is_not_in_it(open_one: Op
     job.checkpoint()
     job.merge()
 
-    savepoint = Job(job.backend, (*chain, (StateFile("savepoint", "delta", len(data), "", 0, (0, MAX - 1)), bytes(data))))
+    savepoint = Job(
+        job.backend, (*chain, (StateFile("savepoint", "delta", len(data), "", 0, (0, MAX - 1)), bytes(data)))
+    )
     assert contents(restored(open_one, savepoint), LIST) == {number: [number] for number in range(300)}
     assert contents(restored(open_one, job), LIST) == contents(job.backend, LIST)
 
