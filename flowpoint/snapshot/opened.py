@@ -215,7 +215,6 @@ class Operator:
             parts.append(StatePart(index, subtask.groups, files))
         return KeyedState(name, kind, schema, self._max_parallelism, [part for part in parts if part.files])
 
-
     def _in_files(self, files: Iterable[StateFile], name: str) -> list[StateInFile]:
         """One state in those of some files that have some of it."""
         opened = [

@@ -65,7 +65,7 @@ def move(job: HeapBackend) -> None:
 
 
 def test_a_restore_reads_no_entry() -> None:
-    base = stored("base", {n: "x" * 100 for n in range(MANY)})
+    base = stored("base", dict.fromkeys(range(MANY), "x" * 100))
 
     restored(base)
 
@@ -73,7 +73,7 @@ def test_a_restore_reads_no_entry() -> None:
 
 
 def test_one_key_costs_one_block() -> None:
-    base = stored("base", {n: "x" * 100 for n in range(MANY)})
+    base = stored("base", dict.fromkeys(range(MANY), "x" * 100))
     table = restored(base).table(VALUE)
     before = base.read
 
@@ -93,7 +93,7 @@ def test_a_new_key_costs_no_block() -> None:
 
 
 def test_a_newer_file_is_right_also_about_what_was_deleted() -> None:
-    base = stored("base", {n: "old" for n in range(100)})
+    base = stored("base", dict.fromkeys(range(100), "old"))
     delta = stored("delta", {1: "new"}, deleted=(2,))
     job = restored(base, delta)
     table = job.table(VALUE)
@@ -121,7 +121,7 @@ def test_what_was_deleted_since_does_not_come_back_when_the_rest_moves_over() ->
 
 
 def test_what_was_written_since_is_not_overwritten_by_what_moves_over() -> None:
-    job = restored(stored("base", {n: "old" for n in range(MANY)}))
+    job = restored(stored("base", dict.fromkeys(range(MANY), "old")))
     table = job.table(VALUE)
     job.merge_some()
     for key in range(MANY):
@@ -177,7 +177,7 @@ def test_files_are_let_go_of_when_the_backend_is_closed() -> None:
 
 
 def test_a_damaged_block_is_found_by_whoever_needs_it_and_named() -> None:
-    base = stored("shared/x.base", {n: "x" * 100 for n in range(MANY)})
+    base = stored("shared/x.base", dict.fromkeys(range(MANY), "x" * 100))
     job = restored(base)
     base.damage(100)
 
