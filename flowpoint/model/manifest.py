@@ -16,6 +16,8 @@ from flowpoint.model.key_groups import overlap
 MANIFEST_FORMAT = 1
 NO_GROUPS = (0, -1)
 """The empty range of key groups."""
+SEAL = "seal"
+"""In the `extra` of a file of keyed state: what proves each part of it that is read (`state.file_format`)."""
 
 
 @dataclass(frozen=True, slots=True)

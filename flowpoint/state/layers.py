@@ -24,7 +24,7 @@ from flowpoint.codec.keys import place_width
 from flowpoint.codec.values import Codec
 from flowpoint.errors import IncompatibleStateError, InternalError
 from flowpoint.model.key_groups import overlap
-from flowpoint.model.manifest import StateFile
+from flowpoint.model.manifest import SEAL, StateFile
 from flowpoint.state.backend import nothing
 from flowpoint.state.chain import Chain
 from flowpoint.state.file_format import Block, FileReader, ReadRange
@@ -250,7 +250,7 @@ class LayeredBackend:
     ) -> Iterator[int]:
         """See `backend.Backend`."""
         self._readable.append(done)
-        readers = [(file, FileReader(file.path, data, file.bytes, file.extra.get("seal", ""))) for file, data in files]
+        readers = [(file, FileReader(file.path, data, file.bytes, file.extra.get(SEAL, ""))) for file, data in files]
         taken = 0
         # What lies in the files is older than what is in the bases: only the oldest files can stay where they are.
         placed = len(list(takewhile(lambda found: self._is_placed(found[1]), readers)))
