@@ -290,7 +290,7 @@ class Coordinator:
             self._warn(f"cannot clean up after older attempts: {cleaned.error}")
         live = self._deployment.live
         if live is not None and cleaned.attempt == live.number and self._life.state is JobState.DEPLOYING:
-            self._feed(ev.AllDeployed())
+            self._feed(ev.AllDeployed(live.prepared.restored_checkpoint))
 
     # ------------------------------------------------------------------ what goes wrong
 
@@ -404,8 +404,8 @@ class Coordinator:
                 self.checkpoints.resume()
             case ev.AbortCheckpoints(failure):
                 self._abort_checkpoints(failure)
-            case ev.TriggerStopCheckpoint(savepoints):
-                self.checkpoints.request(TriggerKind.STOP, self._now(), savepoints)
+            case ev.TriggerStopCheckpoint(savepoints, drain):
+                self.checkpoints.request(TriggerKind.STOP, self._now(), savepoints, drain=drain)
             case ev.TriggerRescaleCheckpoint():
                 self.checkpoints.request(TriggerKind.RESCALE, self._now())
             case ev.TriggerFinalCheckpoint():
