@@ -9,7 +9,7 @@ from flowpoint.launch.client import JobClient
 from flowpoint.launch.home import Home
 
 
-@click.command(name="stop")
+@click.command(name="stop", short_help="Take a last checkpoint, then end a job.")
 @output.job_argument
 @output.to_option
 @click.option("--drain", is_flag=True, help="End time first: windows close, all timers fire.")

@@ -49,7 +49,6 @@ from flowpoint.protocol.job_table import JobState
 from flowpoint.protocol.schedule import TriggerKind
 from flowpoint.protocol.stage_deadline import StageDeadline
 from flowpoint.snapshot.commit_log import CommitLog
-from flowpoint.snapshot.storage import FolderStorage
 
 TICK_SECONDS_MAX = 1.0
 
@@ -86,7 +85,7 @@ class Coordinator:
             post=post,
             record=on_workers,
         )
-        storage = FolderStorage(host.disk, host.new_id, job.storage)
+        storage = job.place.storage
         log = CommitLog(storage, "", host)
         self._preparation = Preparation(host, job, storage, log, self._warn)
         self._deployment = Deployment(self._preparation, steps, post)
@@ -156,6 +155,13 @@ class Coordinator:
     async def run(self) -> Outcome:
         """Run the job to its end."""
         await self._crew.listen()
+        await self._job.place.open()
+        try:
+            return await self._live()
+        finally:
+            self._job.place.close()
+
+    async def _live(self) -> Outcome:
         async with asyncio.TaskGroup() as group:
             self._steps.enter(group)
             self._perform(self._life.handle(ev.Begin()))

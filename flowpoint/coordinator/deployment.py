@@ -138,7 +138,7 @@ class Deployment:
             peers={str(worker): address for worker, address in addresses.items()},
             restore=prepared.restore,
             restored_checkpoint=prepared.restored_checkpoint,
-            storage=job.storage,
+            storage=job.place.address,
             work_dir=job.work_dir,
             full=prepared.first_is_full,
         )

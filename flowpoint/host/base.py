@@ -64,6 +64,16 @@ class DiskFile(Protocol):
         """Close without syncing. Idempotent."""
 
 
+class OpenFile(Protocol):
+    """A file open for reading. It stays readable when all its names are removed."""
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Up to `size` bytes from `offset`, at once: for state that is read in the midst of a batch. OSError (EIO)."""
+
+    def close(self) -> None:
+        """Let go of it. Idempotent."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileStat:
     """Facts about a path. `mtime_ms` is epoch ms."""
@@ -81,6 +91,9 @@ class Disk(Protocol):
 
     async def read(self, path: str, offset: int = 0, size: int = -1) -> bytes:
         """Bytes from `offset`, at most `size` (-1: all). FileNotFoundError when missing."""
+
+    async def open(self, path: str) -> OpenFile:
+        """A file to read piece by piece. FileNotFoundError when missing."""
 
     async def create(self, path: str, *, private: bool = True) -> DiskFile:
         """A new, empty file. FileExistsError when there is one."""

@@ -15,7 +15,6 @@ from flowpoint.launch.control import Data
 from flowpoint.launch.history import describe_retained
 from flowpoint.protocol.job_table import JobState
 from flowpoint.snapshot.commit_log import CommitLog
-from flowpoint.snapshot.storage import FolderStorage
 
 CPU_SECONDS = 1.0
 """Shorter looks say little: the kernel counts CPU in hundredths of a second, and many may ask at once."""
@@ -125,12 +124,11 @@ class RunningJob:
 
     async def checkpoints(self) -> list[Data]:
         """See `JobControl`."""
-        storage = FolderStorage(self._host.disk, self._host.new_id, self._job.storage)
-        retained = await describe_retained(storage, CommitLog(storage, "", self._host), self._job.storage)
+        retained = await describe_retained(self._job.place, CommitLog(self._job.place.storage, "", self._host))
         known = [record.to_data() for record in self._coordinator.checkpoints.history]
         by_id = {(data["id"], data["attempt"]): data for data in retained}
         for data in known:
-            path = data["path"] if data["kind"] == "savepoint" else f"{self._job.storage}/{data['path']}"
+            path = data["path"] if data["kind"] == "savepoint" else self._job.place.path(data["path"])
             if data["state"] != "completed" or (data["id"], data["attempt"]) in by_id:
                 by_id[data["id"], data["attempt"]] = data | {"path": path}
         return [by_id[key] for key in sorted(by_id)]
@@ -138,7 +136,7 @@ class RunningJob:
     async def checkpoint(self) -> Data:
         """See `JobControl`."""
         record = await self._coordinator.requests.checkpoint()
-        return record.to_data() | {"path": f"{self._job.storage}/{record.path}"}
+        return record.to_data() | {"path": self._job.place.path(record.path)}
 
     async def savepoint(self, to: str = "") -> Data:
         """See `JobControl`."""
@@ -154,7 +152,7 @@ class RunningJob:
                 "and the next run goes on where it was"
             )
         if not to:
-            return record.to_data() | {"path": f"{self._job.storage}/{record.path}"}
+            return record.to_data() | {"path": self._job.place.path(record.path)}
         if record.savepoint_bytes is None or not record.savepoint.startswith(f"{to.rstrip('/')}/"):
             raise CheckpointFailed(
                 "the job has ended without this savepoint: it was stopped by somebody else, or had read all its input; "

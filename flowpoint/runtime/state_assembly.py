@@ -21,8 +21,8 @@ from flowpoint.codec.values import Codec
 from flowpoint.errors import IncompatibleStateError
 from flowpoint.model import messages
 from flowpoint.model.elements import WATERMARK_MIN
-from flowpoint.model.key_groups import group_range
-from flowpoint.model.manifest import StateFile, SubtaskState
+from flowpoint.model.key_groups import group_range, overlap
+from flowpoint.model.manifest import StateFile, SubtaskState, joined, within
 from flowpoint.model.plan import JobPlan, OperatorSpec, SubtaskId
 from flowpoint.model.settings import Settings
 from flowpoint.runtime.captures import WriteChannels
@@ -33,7 +33,7 @@ from flowpoint.runtime.source_subtask import SplitState
 from flowpoint.runtime.state_files import StateFiles
 from flowpoint.runtime.surroundings import Surroundings
 from flowpoint.snapshot.channel_files import read_channels
-from flowpoint.snapshot.reader import load
+from flowpoint.snapshot.reader import load, open_files
 from flowpoint.state.backend import Backend
 from flowpoint.state.open import open_backend
 
@@ -64,16 +64,15 @@ class StateAssembly:
 
     async def restore(self, part: KeyedPart, index: int) -> None:
         """Take over the keyed state of the old subtasks."""
-        states = [state for state in self._restored(part.uid, index) if state.files]
-        for state in states:
-            first, last = max(part.groups[0], state.groups[0]), min(part.groups[1], state.groups[1])
-            if first <= last:
-                await self._load(part.backend, state.files, (first, last))
-        if len(states) == 1 and states[0].groups == part.groups:
-            part.files = states[0].files
+        files = [
+            file
+            for state in self._restored(part.uid, index)
+            for file in within(state.files, overlap(part.groups, state.groups))
+        ]
+        if files:
+            part.files = tuple(joined(files))
             part.must_be_full = self._deploy.full
-        else:
-            part.must_be_full = bool(states)
+            await self._open_files(part.backend, part.files, part.groups)
 
     async def broadcast(self, spec: OperatorSpec, subtask: SubtaskId) -> KeyedPart:
         """The restored broadcast state of an operator: in memory, and whole in every subtask."""
@@ -83,7 +82,7 @@ class StateAssembly:
         part.is_broadcast = True
         for state in self._restored(spec.uid, subtask.index):
             if state.broadcast:
-                await self._load(part.backend, state.broadcast, all_groups)
+                await self._open_files(part.backend, state.broadcast, all_groups)
                 part.files = state.broadcast
                 part.must_be_full = self._deploy.full
         return part
@@ -115,9 +114,10 @@ class StateAssembly:
             incremental=self._settings.checkpoint.incremental,
         )
 
-    async def _load(self, backend: Backend, files: Sequence[StateFile], groups: tuple[int, int]) -> None:
-        """Take over what these files hold of `groups`, a few milliseconds at a time."""
-        for _ in backend.restoring(await load(self._around.storage, files), groups):
+    async def _open_files(self, backend: Backend, files: Sequence[StateFile], groups: tuple[int, int]) -> None:
+        """Let a store read what these files hold of `groups`. Their indexes are read one by one."""
+        opened = await open_files(self._around.storage, files)
+        for _ in backend.restoring(opened.files, groups, opened.close):
             await asyncio.sleep(0)
 
     # ------------------------------------------------------------------ the other kinds of state

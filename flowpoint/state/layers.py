@@ -15,15 +15,17 @@ Not here: how files are made (`frozen.py`), when a base is due (`chain.py`), wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, Final, Protocol
 
 from flowpoint.codec.keys import place_width
 from flowpoint.codec.values import Codec
 from flowpoint.errors import IncompatibleStateError, InternalError
+from flowpoint.model.key_groups import overlap
 from flowpoint.model.manifest import StateFile
+from flowpoint.state.backend import nothing
 from flowpoint.state.chain import Chain
 from flowpoint.state.file_format import Block, FileReader, ReadRange
 from flowpoint.state.frozen import FrozenState
@@ -83,6 +85,7 @@ class LayeredBackend:
         self._unclaimed: set[str] = set()
         self._frozen_count = 0
         self._bases_in_writing = 0
+        self._readable: list[Callable[[], None]] = []
 
     # ------------------------------------------------------------------ tables
 
@@ -137,14 +140,14 @@ class LayeredBackend:
         full = self.chain.is_broken or (self.chain.must_restart and not self._bases_in_writing)
         self._swap_out()
         if full:
-            self._hold_bases()
+            self._bases_in_writing += 1
+            self._set_must_copy()
         return FrozenState(self, self._frozen_count, full=full)
 
     def freeze_detached(self) -> FrozenState:
         """See `backend.Backend`."""
         self._swap_out()
-        self._hold_bases()
-        return FrozenState(self, self._frozen_count, full=True, detached=True)
+        return FrozenState(self, self._frozen_count, full=False, detached=True)
 
     def _swap_out(self) -> None:
         """What was written since the last freeze becomes a segment of its own."""
@@ -152,11 +155,6 @@ class LayeredBackend:
         parts = [(table, layer) for table in self.tables.values() if (layer := table.swap()) is not None]
         if parts:
             self.segments.append(Segment(self._frozen_count, parts))
-
-    def _hold_bases(self) -> None:
-        """Keep the bases as they are until the file that is made from them is written (`settle`)."""
-        self._bases_in_writing += 1
-        self._set_must_copy()
 
     def pending(self, number: int) -> list[Segment]:
         """The segments up to freeze `number` that are in no durable file."""
@@ -219,34 +217,52 @@ class LayeredBackend:
                 if table.base.has_moved:
                     table.base = table.base.base  # what it was made of, by kind of table
                 return True
+        self._let_go_of_files()
         return False
+
+    def _let_go_of_files(self) -> None:
+        while self._readable:
+            self._readable.pop()()
 
     # ------------------------------------------------------------------ restore
 
-    def restore(self, files: Sequence[tuple[StateFile, bytes | ReadRange]], groups: tuple[int, int]) -> None:
+    def restore(
+        self,
+        files: Sequence[tuple[StateFile, bytes | ReadRange]],
+        groups: tuple[int, int],
+        done: Callable[[], None] = nothing,
+    ) -> None:
         """See `backend.Backend`."""
-        for _ in self.restoring(files, groups):
+        for _ in self.restoring(files, groups, done):
             pass
 
-    def restoring(self, files: Sequence[tuple[StateFile, bytes | ReadRange]], groups: tuple[int, int]) -> Iterator[int]:
+    def restoring(
+        self,
+        files: Sequence[tuple[StateFile, bytes | ReadRange]],
+        groups: tuple[int, int],
+        done: Callable[[], None] = nothing,
+    ) -> Iterator[int]:
         """See `backend.Backend`."""
-        readers = [(file, FileReader(file.path, data, file.bytes)) for file, data in files]
+        self._readable.append(done)
+        readers = [(file, FileReader(file.path, data, file.bytes, file.extra.get("seal", ""))) for file, data in files]
         taken = 0
-        if all(self._is_placed(reader) for _, reader in readers):
-            for file, reader in readers:
-                self._open(file, reader, _both(groups, file.groups))
-                taken += reader.entries
+        # What lies in the files is older than what is in the bases: only the oldest files can stay where they are.
+        placed = len(list(takewhile(lambda found: self._is_placed(found[1]), readers)))
+        if any(self._is_placed(reader) for _, reader in readers[placed:]):
+            placed = 0
+        for file, reader in readers[:placed]:
+            self._open(file, reader, overlap(groups, file.groups))
+            taken += reader.entries
+            yield taken
+        for file, reader in readers[placed:]:
+            for block in reader.blocks(self.codec, *overlap(groups, file.groups)):
+                self._take(file.path, block)
+                taken += len(block.keys) + len(block.dead)
+                while self._store.relieve():
+                    pass
                 yield taken
-        else:
-            for file, reader in readers:
-                for block in reader.blocks(self.codec, *_both(groups, file.groups)):
-                    self._take(file.path, block)
-                    taken += len(block.keys) + len(block.dead)
-                    while self._store.relieve():
-                        pass
-                    yield taken
         for file, reader in readers:
-            first, last = _both(groups, file.groups)
+            first, last = overlap(groups, file.groups)
             size = sum(ref.size for ref in reader.refs if ref.last >= first and ref.first <= last)
             self.chain.adopt(size, is_base=file.kind == "base")
 
@@ -287,12 +303,8 @@ class LayeredBackend:
         """See `backend.Backend`."""
         self.tables.clear()
         self.segments.clear()
+        self._let_go_of_files()
         self._store.close()
-
-
-def _both(groups: tuple[int, int], others: tuple[int, int]) -> tuple[int, int]:
-    """The key groups that are in both ranges."""
-    return max(groups[0], others[0]), min(groups[1], others[1])
 
 
 def _slices(segment: Segment) -> Iterator[tuple[Base, list[Any], list[Any]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -599,25 +598,6 @@ def test_state_much_bigger_than_the_memory_allowed_is_kept(tmp_path: Path) -> No
     again.close()
 
 
-def test_what_an_earlier_attempt_left_behind_is_not_read(tmp_path: Path) -> None:
-    tiny = StateSettings("rocksdb", cache_bytes=1)
-    killed = Job(open_backend(tiny, Codec(), MAX, str(tmp_path / "killed"), "words"))
-    killed.backend.table(VALUE).put("a", 1)
-    killed.checkpoint()
-    killed.merge()
-    shutil.copytree(tmp_path / "killed", tmp_path / "next", ignore=shutil.ignore_patterns("LOCK"))
-    killed.backend.close()
-
-    job = Job(open_backend(tiny, Codec(), MAX, str(tmp_path / "next"), "words"))
-    job.backend.table(VALUE).put("b", 2)
-    job.checkpoint()
-    job.merge()
-
-    assert contents(job.backend) == {"b": 2}
-    assert job.backend.table(VALUE).get("a") is ABSENT
-    job.backend.close()
-
-
 def test_closing_removes_the_local_database_even_while_a_base_is_being_written(tmp_path: Path) -> None:
     job = Job(open_backend(StateSettings("rocksdb", cache_bytes=1), Codec(), MAX, str(tmp_path), "words"))
     for n in range(5000):
@@ -638,17 +618,17 @@ def test_closing_removes_the_local_database_even_while_a_base_is_being_written(t
 
 
 def detached(job: Job) -> Job:
-    """A savepoint of a job's state: one file that stands alone."""
-    return Job(job.backend, (written(job.backend.freeze_detached()),))
+    """A savepoint of a job's state: its chain of files, and one file of what is newer."""
+    return Job(job.backend, (*job.files, written(job.backend.freeze_detached())))
 
 
 def written(frozen: Frozen) -> tuple[StateFile, bytes]:
     data = b"".join(frozen.chunks())
     frozen.durable()
-    return StateFile("savepoint", "base", len(data), "", 0, (0, MAX - 1)), data
+    return StateFile("savepoint", "delta", len(data), "", 0, (0, MAX - 1)), data
 
 
-def test_a_detached_file_holds_everything_and_the_chain_goes_on_without_it(open_one: Open) -> None:
+def test_a_detached_file_holds_what_the_chain_does_not_and_the_chain_goes_on_without_it(open_one: Open) -> None:
     job = Job(open_one())
     table, entries = job.backend.table(VALUE), job.backend.map_table(MAP)
     for number in range(500):
@@ -677,6 +657,9 @@ def test_what_is_written_while_a_detached_file_is_made_is_not_in_it(open_one: Op
         table.put(number, [number])
     job.checkpoint()
     job.merge()
+    for number in range(0, 300, 3):
+        table.put(number, [number])
+    chain = job.files
     frozen = job.backend.freeze_detached()
 
     data = bytearray()
@@ -691,7 +674,9 @@ def test_what_is_written_while_a_detached_file_is_made_is_not_in_it(open_one: Op
     job.checkpoint()
     job.merge()
 
-    savepoint = Job(job.backend, ((StateFile("savepoint", "base", len(data), "", 0, (0, MAX - 1)), bytes(data)),))
+    savepoint = Job(
+        job.backend, (*chain, (StateFile("savepoint", "delta", len(data), "", 0, (0, MAX - 1)), bytes(data)))
+    )
     assert contents(restored(open_one, savepoint), LIST) == {number: [number] for number in range(300)}
     assert contents(restored(open_one, job), LIST) == contents(job.backend, LIST)
 
