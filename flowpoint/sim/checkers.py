@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flowpoint.model.manifest import StateFile, SubtaskState
@@ -299,7 +299,7 @@ class StorageChecker(Checker):
             return
         committed = {commit.directory for commit in self.commits.values() if commit.kind == CHECKPOINT}
         self.require(
-            any(_is_same(file, other) for one in committed for other in self._named_by(one)),
+            any(_is_share_of(file, held) for one in committed for held in self._named_by(one)),
             lambda: (
                 f"the manifest of {directory} names {file.path}, which another attempt wrote "
                 "and no committed checkpoint holds"
@@ -349,11 +349,6 @@ class StorageChecker(Checker):
         self.require(
             self.files.is_durable(f"{self.root}/{file.path}"), lambda: f"{who} names {file.path}, which is not durable"
         )
-
-
-def _is_same(file: StateFile, other: StateFile) -> bool:
-    """Whether both are one file; after a rescale each of several subtasks names it for some of its key groups."""
-    return (file.path, file.checksum, file.bytes) == (other.path, other.checksum, other.bytes)
 
 
 class SavepointChecker(Checker):
@@ -454,3 +449,9 @@ class OutputChecker(Checker):
                 del self._parts[name]
             elif bytes(file.data) != self._parts[name]:
                 raise InvariantBroken(f"a power failure changed {name}")
+
+
+def _is_share_of(file: StateFile, held: StateFile) -> bool:
+    """Whether they are the same file, of which no more counts than did: a rescale deals its key groups out."""
+    first, last = held.groups
+    return replace(file, groups=held.groups) == held and first <= file.groups[0] and file.groups[1] <= last
