@@ -12,7 +12,9 @@ The log is `t/<thread>/c/<number>`, one commit each, created only if absent. Wha
     x                   something was cut off: a parent that is not found was deleted
 
 Invariants: the head moves by commits that say so (`Header.moves`), never by the greatest id. After a cut only the
-numbers that it names, and later ones, count. The last commit is never removed, so a number is never used twice.
+numbers that it names, and later ones, count; quiet ones (`envelope.QUIET`) only once a cut names them. The last commit
+is never removed, so a number is never used twice; nor, where the log is all there is, the last cut, so that a number
+that is missing after it is damage.
 
 Not here: who may move the head (`core`), what goes in a cut (`retention`).
 """
@@ -20,16 +22,18 @@ Not here: who may move the head (`core`), what goes in a cut (`retention`).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgpack
 
 from flowpoint.agents.envelope import CUT, Header
 from flowpoint.agents.kv import Entry, Kv, part
+from flowpoint.errors import DamagedStoreError
 
 _THREADS_MAX: Final = 4096
 _VIEWS_MAX: Final = 256
+_DIGITS_MAX: Final = 15
 
 
 class Head(NamedTuple):
@@ -58,10 +62,13 @@ class Index(Protocol):
         """The checkpoints of a namespace, by commit, newest first; only those with numbers below `below`."""
 
     def namespaces(self, thread: str) -> list[str]:
-        """The namespaces that have checkpoints."""
+        """The namespaces that have a head."""
 
     def beside(self, header: Header, older: int | None) -> tuple[list[Entry], list[str]]:
         """What to put and to delete in the same batch as a commit; `older` is the number that its id has so far."""
+
+    def revealed(self, thread: str, checkpoints: Sequence[tuple[str, Head]]) -> list[Entry]:
+        """What to put in the same batch as the cut that makes quiet commits count."""
 
     def appended(self, header: Header) -> None:
         """A commit of our own is in the log."""
@@ -71,6 +78,9 @@ class Index(Protocol):
 
     def is_current(self, thread: str) -> bool:
         """After an append: whether nothing was cut off meanwhile that our number was based on."""
+
+    def is_needed(self, thread: str, number: int) -> bool:
+        """Whether the log cannot do without a commit that is no checkpoint which counts."""
 
 
 def root(thread: str) -> str:
@@ -88,6 +98,18 @@ def cut_name(thread: str, count: int) -> str:
     return f"{root(thread)}g/{count:06d}"
 
 
+def number_of(key: str) -> int:
+    """The number that a key ends with.
+
+    Raises:
+        DamagedStoreError: it does not.
+    """
+    digits = key.rpartition("/")[2]
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX):
+        raise DamagedStoreError(f"cannot read the log of a thread: it has an entry {key!r}; remove it")
+    return int(digits)
+
+
 class StoredIndex:
     """Reads the index that is written beside the log."""
 
@@ -103,7 +125,7 @@ class StoredIndex:
         tip = self._tips.get(thread)
         if tip is None:
             last = next(self._kv.keys(f"{root(thread)}c/", reverse=True), None)
-            tip = 0 if last is None else int(last.rpartition("/")[2])
+            tip = 0 if last is None else number_of(last)
             if self._alone:
                 if len(self._tips) >= _THREADS_MAX:
                     self._tips.clear()
@@ -121,8 +143,7 @@ class StoredIndex:
             data = self._kv.get(_head_name(thread, ns))
             if data is None:
                 return None
-            _ns, number, id_ = msgpack.unpackb(data, unicode_errors="surrogatepass")
-            head = Head(number, id_)
+            head = _head_in(thread, data)[1]
             if self._alone:
                 self._remember(thread, ns, head)
         return head
@@ -130,33 +151,46 @@ class StoredIndex:
     def find(self, thread: str, ns: str, id: str) -> int | None:
         """See `Index`."""
         data = self._kv.get(_id_name(thread, ns, id))
-        return None if data is None else int(data)
+        if data is None:
+            return None
+        if not (data.isdigit() and len(data) <= _DIGITS_MAX):
+            raise _damaged(thread, f"the number of checkpoint {id}")
+        return int(data)
 
     def newest(self, thread: str, ns: str, below: int | None = None) -> Iterator[Head]:
         """See `Index`."""
         prefix = f"{root(thread)}o/{part(ns)}/"
         start = "" if below is None else f"{prefix}{below:012d}"
         for key, value in self._kv.scan(prefix, start=start, reverse=True):
-            yield Head(int(key[-12:]), value.decode("utf-8", "surrogatepass"))
+            try:
+                yield Head(number_of(key), value.decode("utf-8", "surrogatepass"))
+            except UnicodeDecodeError as error:
+                raise _damaged(thread, "the id of a checkpoint") from error
 
     def namespaces(self, thread: str) -> list[str]:
         """See `Index`."""
-        return [msgpack.unpackb(value)[0] for _key, value in self._kv.scan(f"{root(thread)}h/")]
+        return [_head_in(thread, value)[0] for _key, value in self._kv.scan(f"{root(thread)}h/")]
 
     def beside(self, header: Header, older: int | None) -> tuple[list[Entry], list[str]]:
         """See `Index`."""
         thread = header.thread
         if header.kind == CUT:
             return self._beside_cut(header)
+        if header.is_quiet:
+            return [], []
         ns, id_, number = header.ns, header.id, header.number
-        order = f"{root(thread)}o/{part(ns)}/"
-        puts = [
-            (_id_name(thread, ns, id_), b"%d" % number),
-            (f"{order}{number:012d}", id_.encode("utf-8", "surrogatepass")),
-        ]
+        puts = self.revealed(thread, [(ns, Head(number, id_))])
         if header.moves:
             puts.append((_head_name(thread, ns), _head_value(ns, number, id_)))
-        return puts, [] if older is None else [f"{order}{older:012d}", commit_name(thread, older)]
+        return puts, [] if older is None else [_order_name(thread, ns, older), commit_name(thread, older)]
+
+    def revealed(self, thread: str, checkpoints: Sequence[tuple[str, Head]]) -> list[Entry]:
+        """See `Index`."""
+        numbers = [(_id_name(thread, ns, head.id), b"%d" % head.number) for ns, head in checkpoints]
+        ids = [
+            (_order_name(thread, ns, head.number), head.id.encode("utf-8", "surrogatepass")) for ns, head in checkpoints
+        ]
+        return numbers + ids
 
     def _beside_cut(self, header: Header) -> tuple[list[Entry], list[str]]:
         thread = header.thread
@@ -169,10 +203,9 @@ class StoredIndex:
             for number, id_ in self.newest(thread, ns):
                 if number not in numbers:
                     deletes += [_id_name(thread, ns, id_), f"{order}{number:012d}"]
-            if ns in heads:
-                puts.append((_head_name(thread, ns), _head_value(ns, *heads[ns])))
-            else:
+            if ns not in heads:
                 deletes.append(_head_name(thread, ns))
+        puts += [(_head_name(thread, ns), _head_value(ns, *head)) for ns, head in heads.items()]
         return puts, deletes
 
     def appended(self, header: Header) -> None:
@@ -182,7 +215,7 @@ class StoredIndex:
         self._tips[header.thread] = header.number
         if header.kind == CUT:
             self._heads.clear()
-        elif header.moves:
+        elif header.moves and not header.is_quiet:
             self._remember(header.thread, header.ns, Head(header.number, header.id))
 
     def _remember(self, thread: str, ns: str, head: Head) -> None:
@@ -197,6 +230,10 @@ class StoredIndex:
         """See `Index`."""
         return True
 
+    def is_needed(self, thread: str, number: int) -> bool:
+        """See `Index`: the last number is never used twice."""
+        return number == self.tip(thread)
+
 
 class _View:
     """What one thread's log says, as far as it was read."""
@@ -204,31 +241,46 @@ class _View:
     def __init__(self) -> None:
         self.tip = 0
         self.cuts = 0
-        self.is_cut = False
+        self.last_cut = 0
+        self.missing = 0
+        """The first commit that should be there and is not; 0 when there is none."""
         self.heads: dict[str, Head] = {}
         self.numbers: dict[tuple[str, str], int] = {}
         self.order: dict[str, dict[int, str]] = {}
+        self.quiet: dict[int, tuple[str, str]] = {}
 
     def apply(self, header: Header) -> None:
         """Take in the next commit."""
+        if header.number != self.tip + 1 and not self.missing:
+            self.missing = self.tip + 1
         self.tip = header.number
         if header.kind == CUT:
             self._cut(header.extra)
             return
-        here = Head(header.number, header.id)
-        order = self.order.setdefault(header.ns, {})
-        older = self.numbers.get((header.ns, header.id))
+        if header.is_quiet:
+            self.quiet[header.number] = header.ns, header.id
+            return
+        self._add(header.ns, Head(header.number, header.id))
+        if header.moves:
+            self.heads[header.ns] = Head(header.number, header.id)
+
+    def _add(self, ns: str, here: Head) -> None:
+        order = self.order.setdefault(ns, {})
+        older = self.numbers.get((ns, here.id))
         if older is not None:
             del order[older]
-        self.numbers[header.ns, header.id] = here.number
+        self.numbers[ns, here.id] = here.number
         order[here.number] = here.id
-        if header.moves:
-            self.heads[header.ns] = here
 
     def _cut(self, extra: Any) -> None:
         kept, heads, _why = extra
         numbers = set(kept)
-        self.is_cut = True
+        self.last_cut = self.tip
+        for number in sorted(numbers & self.quiet.keys()):
+            ns, id_ = self.quiet[number]
+            self._add(ns, Head(number, id_))
+        self.quiet.clear()
+        self.missing = min(numbers.difference(*self.order.values()), default=0)
         self.numbers = {place: number for place, number in self.numbers.items() if number in numbers}
         orders = {ns: {n: i for n, i in order.items() if n in numbers} for ns, order in self.order.items()}
         self.order = {ns: order for ns, order in orders.items() if order}
@@ -249,7 +301,7 @@ class ReplayedIndex:
 
     def is_cut(self, thread: str) -> bool:
         """See `Index`."""
-        return self._view(thread).is_cut
+        return self._view(thread).last_cut > 0
 
     def head(self, thread: str, ns: str) -> Head | None:
         """See `Index`."""
@@ -266,11 +318,15 @@ class ReplayedIndex:
 
     def namespaces(self, thread: str) -> list[str]:
         """See `Index`."""
-        return sorted(self._view(thread).order)
+        return sorted(self._view(thread).heads)
 
     def beside(self, header: Header, older: int | None) -> tuple[list[Entry], list[str]]:
         """See `Index`: nothing, the log is all there is."""
         return [], []
+
+    def revealed(self, thread: str, checkpoints: Sequence[tuple[str, Head]]) -> list[Entry]:
+        """See `Index`."""
+        return []
 
     def appended(self, header: Header) -> None:
         """See `Index`."""
@@ -293,12 +349,20 @@ class ReplayedIndex:
         """See `Index`."""
         return not self._kv.has(cut_name(thread, self._view(thread).cuts + 1))
 
+    def is_needed(self, thread: str, number: int) -> bool:
+        """See `Index`: the last cut says what was removed before it, and nothing else was."""
+        return number >= self._view(thread).last_cut
+
     def _replayed(self, thread: str) -> _View:
         view = _View()
         last = next(self._kv.keys(f"{root(thread)}g/", reverse=True), None)
-        view.cuts = 0 if last is None else int(last.rpartition("/")[2])
+        view.cuts = 0 if last is None else number_of(last)
         for key, data in self._kv.scan(f"{root(thread)}c/"):
-            view.apply(self._read(data, thread, int(key.rpartition("/")[2])))
+            view.apply(self._read(data, thread, number_of(key)))
+        if view.missing:
+            raise DamagedStoreError(
+                f"cannot read thread {thread!r}: commit {view.missing} is missing, and was not removed; restore the store"
+            )
         return view
 
     def _view(self, thread: str) -> _View:
@@ -313,6 +377,10 @@ def _head_name(thread: str, ns: str) -> str:
     return f"{root(thread)}h/{part(ns)}"
 
 
+def _order_name(thread: str, ns: str, number: int) -> str:
+    return f"{root(thread)}o/{part(ns)}/{number:012d}"
+
+
 def _id_name(thread: str, ns: str, id: str) -> str:
     return f"{root(thread)}i/{part(ns)}/{part(id)}"
 
@@ -320,3 +388,19 @@ def _id_name(thread: str, ns: str, id: str) -> str:
 def _head_value(ns: str, number: int, id: str) -> bytes:
     data: bytes = msgpack.packb([ns, number, id], unicode_errors="surrogatepass")
     return data
+
+
+def _head_in(thread: str, data: bytes) -> tuple[str, Head]:
+    """The namespace and its head, of the bytes of `_head_value`."""
+    try:
+        fields = msgpack.unpackb(data, unicode_errors="surrogatepass")
+    except (ValueError, msgpack.UnpackException) as error:
+        raise _damaged(thread, "a head") from error
+    match fields:
+        case [str(ns), int(number), str(id_)]:
+            return ns, Head(number, id_)
+    raise _damaged(thread, "a head")
+
+
+def _damaged(thread: str, what: str) -> DamagedStoreError:
+    return DamagedStoreError(f"cannot read {what} of thread {thread!r}: its bytes are damaged; restore the store")

@@ -22,7 +22,7 @@ from typing import Final
 from flowpoint.agents.core import SaverCore
 from flowpoint.agents.envelope import PUT, Body, Header, body_bytes
 from flowpoint.agents.kv import Entry, Section, children, part
-from flowpoint.agents.log import Head, StoredIndex, cut_name, root
+from flowpoint.agents.log import Head, StoredIndex, cut_name, number_of, root
 from flowpoint.agents.reading import Place, Record, writes_prefix
 from flowpoint.agents.values import blob_name
 from flowpoint.errors import UsageError
@@ -42,7 +42,8 @@ def delete_thread(core: SaverCore, thread: str) -> None:
     with core.kv.section(thread, Section.CUT):
         core.index.refresh(thread)
         if core.index.tip(thread):
-            _cut(core, thread, {}, set(), "deleted", records_of(core, thread))
+            # Nothing is read of what goes: what is damaged can be deleted, too.
+            _cut(core, thread, {}, set(), "deleted", {})
 
 
 def keep(core: SaverCore, thread: str, *, last: int) -> int:
@@ -107,30 +108,35 @@ def delete_for_runs(core: SaverCore, run_ids: Sequence[str]) -> None:
 def _mentions(core: SaverCore, thread: str, runs: Iterable[str]) -> bool:
     """Whether any of these may have put into a thread: text stands in a commit as it is, so none is decoded for this."""
     names = [run.encode("utf-8", "surrogatepass") for run in runs]
-    prefix = f"{root(thread)}c/"
-    for key, data in core.kv.scan(prefix):
-        _header, body = core.envelopes.read_commit(data, thread, int(key[len(prefix) :]))
+    for key, data in core.kv.scan(f"{root(thread)}c/"):
+        _header, body = core.envelopes.read_commit(data, thread, number_of(key))
         if any(name in body for name in names):
             return True
     return False
 
 
 def copy_thread(core: SaverCore, source: str, target: str) -> None:
-    """Copy a thread's checkpoints, pending writes and heads, in the order of its commits."""
+    """Copy a thread's checkpoints, pending writes and heads, in the order of its commits; seen when all are there."""
+    with core.kv.section(source, Section.READ):
+        core.index.refresh(source)
+        records = records_of(core, source)
+        heads = {head.number for head in _heads(core, source)}
+    # One section to the end: nothing of the copy may be swept meanwhile.
     with core.kv.section(target, Section.APPEND):
         core.index.refresh(target)
         if core.index.namespaces(target):
             raise UsageError(
                 f"cannot copy thread {source!r} to {target!r}: that thread has checkpoints; delete it first"
             )
-    with core.kv.section(source, Section.READ):
-        core.index.refresh(source)
-        records = records_of(core, source)
-        heads = {head.number for head in _heads(core, source)}
-    for number in sorted(records):
-        record = records[number]
-        _copy_writes(core, source, target, Place(source, record.header.ns), record.header.id)
-        _copy_commit(core, source, target, record, number in heads)
+        copies: dict[int, Head] = {}
+        for number in sorted(records):
+            record = records[number]
+            _copy_writes(core, source, target, Place(source, record.header.ns), record.header.id)
+            copies[number] = _copy_commit(core, source, target, record, number in heads)
+        if copies:
+            checkpoints = [(records[number].header.ns, copy) for number, copy in copies.items()]
+            new_heads = {records[number].header.ns: copies[number] for number in heads}
+            core.reveal(target, checkpoints, new_heads, f"copied from {source!r}")
 
 
 def sweep(core: SaverCore, older_than: timedelta = ORPHAN_AGE) -> int:
@@ -155,7 +161,7 @@ def records_of(core: SaverCore, thread: str) -> Records:
     found: Records = {}
     for ns in core.index.namespaces(thread):
         for head in core.index.newest(thread, ns):
-            record = core.reader.record(thread, head.number)
+            record = core.reader.indexed(Place(thread, ns), head)
             if record is not None:
                 found[head.number] = record
     return found
@@ -281,10 +287,9 @@ def _remove_unnamed(
 
 
 def _commits(core: SaverCore, thread: str, records: Records) -> Iterator[str]:
-    tip = core.index.tip(thread)
     for key in core.kv.keys(f"{root(thread)}c/"):
-        number = int(key.rpartition("/")[2])
-        if number not in records and number != tip:
+        number = number_of(key)
+        if number not in records and not core.index.is_needed(thread, number):
             yield key
 
 
@@ -315,31 +320,28 @@ def _unnamed_values(core: SaverCore, thread: str, records: Records, doomed: Coll
 def _thread_of(core: SaverCore, name: str) -> str | None:
     last = next(core.kv.scan(f"t/{name}/c/", reverse=True), None)
     if last is not None:
-        return core.envelopes.thread_of(last[1])
+        return core.envelopes.thread_of(last[1], last[0])
     first = next(core.kv.scan(f"t/{name}/w/"), None)
-    return None if first is None else core.envelopes.thread_of_writes(first[1])
+    return None if first is None else core.envelopes.thread_of_writes(first[1], first[0])
 
 
 # ---------------------------------------------------------------------- copying
 
 
-def _copy_commit(core: SaverCore, source: str, target: str, record: Record, is_head: bool) -> None:
+def _copy_commit(core: SaverCore, source: str, target: str, record: Record, is_head: bool) -> Head:
     out: dict[bytes, bytes] = {}
     copied = core.values.copy
     channels = {channel: copied(source, target, ref, out) for channel, ref in record.channels.items()}
     old = record.header
     header = Header(PUT, 0, core.world.new_nonce(), old.at_ms, target, old.ns, old.id, old.parent, version=old.version)
     body = body_bytes(Body(record.checkpoint, record.metadata, channels), f"a copy of thread {source!r}")
-    with core.kv.section(target, Section.APPEND):
-        core.index.refresh(target)
-        core.append(header, body, core.values.missing(target, out), moves=is_head or old.moves)
+    return core.append(header, body, core.values.missing(target, out), moves=is_head or old.moves)
 
 
 def _copy_writes(core: SaverCore, source: str, target: str, place: Place, id: str) -> None:
     for _key, writes in core.reader.stored_writes(place, id):
         out: dict[bytes, bytes] = {}
         items = [(i, channel, core.values.copy(source, target, ref, out)) for i, channel, ref in writes.items]
-        with core.kv.section(target, Section.APPEND):
-            blobs: list[Entry] = core.values.missing(target, out)
-            name = f"{writes_prefix(Place(target, place.ns), id)}{part(writes.task_id)}~{writes.number:06d}"
-            core.kv.create(name, core.envelopes.writes(writes.moved(target, items)), beside=blobs)
+        blobs: list[Entry] = core.values.missing(target, out)
+        name = f"{writes_prefix(Place(target, place.ns), id)}{part(writes.task_id)}~{writes.number:06d}"
+        core.kv.create(name, core.envelopes.writes(writes.moved(target, items)), beside=blobs)

@@ -171,10 +171,9 @@ def not_running(record: RunRecord) -> NotFoundError:
     ending = _ENDINGS.get(record.state, record.state.lower())
     if record.state == "FAILED" and record.reason:
         ending = f"{ending} ({record.reason})"
-    where = (
-        "from the beginning: its checkpoints went with it" if record.storage == MEMORY else "from its newest checkpoint"
-    )
-    advice = f"; `{record.resume}` continues it {where}" if record.resume else ""
+    is_gone = record.storage == MEMORY and " --from " not in record.resume
+    does = "starts it from the beginning, as its checkpoints went with it" if is_gone else "continues it"
+    advice = f"; `{record.resume}` {does}" if record.resume else ""
     return NotFoundError(f"job {record.name!r} is not running: {ending}{advice if record.state != 'FINISHED' else ''}")
 
 

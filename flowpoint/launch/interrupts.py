@@ -39,6 +39,7 @@ class Interrupts:
         self._tell = tell
         self._count = 0
         self._waits = False
+        self._is_cancelled = False
 
     def __enter__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -54,7 +55,7 @@ class Interrupts:
         """A signal has come."""
         self._count += 1
         if self._count > 1 or self._waits:
-            self._requests.cancel(INTERRUPTED)
+            self._cancel()
         else:
             self._requests.stop(INTERRUPTED).add_done_callback(self._on_stop_settled)
 
@@ -63,13 +64,17 @@ class Interrupts:
         if event.kind is EventKind.RESTARTING:
             self._waits = bool(event.data.get("delay"))
             if self._waits and self._count:
-                self._requests.cancel(INTERRUPTED)
+                self._cancel()
         elif event.kind is EventKind.RUNNING:
             self._waits = False
+
+    def _cancel(self) -> None:
+        self._is_cancelled = True
+        self._requests.cancel(INTERRUPTED)
 
     def _on_stop_settled(self, stop: asyncio.Future[CheckpointRecord]) -> None:
         """A stop that did not come about is told, and the next signal asks for one again."""
         error = None if stop.cancelled() else stop.exception()
-        if error is not None:
+        if error is not None and not self._is_cancelled:
             self._count = 0
             self._tell(Event(EventKind.WARNING, str(error)))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ import uvloop
 
 from flowpoint.coordinator.coordinator import Coordinator
 from flowpoint.coordinator.ending import Outcome
-from flowpoint.coordinator.job import JobToRun, Wishes
+from flowpoint.coordinator.job import JobToRun, Wishes, widest
 from flowpoint.coordinator.origin import rescaled_to
 from flowpoint.errors import NotFoundError, UsageError
 from flowpoint.host.system import SystemHost
@@ -101,12 +102,13 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
     host = SystemHost("coordinator", str(home.job(assembled.name).path))
     claim = claim_job(home, assembled.name, ProcessId(host.pid, host.start_time))
     outcome: Outcome | None = None
+    run = _Run(assembled, home, claim, host, view)
     try:
-        outcome = uvloop.run(_Run(assembled, home, claim, host, view).run())
+        outcome = uvloop.run(run.run())
     finally:
         state = outcome.state if outcome is not None else JobState.FAILED
         reason = outcome.reason if outcome is not None else "the coordinator ended by an error of its own"
-        claim.release(_LAST[state].value, ended=host.wall_ms(), reason=reason)
+        claim.release(_LAST[state].value, ended=host.wall_ms(), reason=reason, resume=run.resume)
     return outcome.exit_code
 
 
@@ -156,6 +158,8 @@ class _Run:
         self._token = secrets.token_hex(16)
         self._socket = claim.socket_address()
         self._interrupts: Interrupts | None = None
+        self.resume = assembled.options.resume_command()
+        """What a person types to go on with the job."""
         default = str(home.checkpoints(assembled.name))
         self._place: Place = open_place(host, assembled.settings.checkpoint, assembled.name, default)
 
@@ -176,6 +180,7 @@ class _Run:
                 outcome = await self._run_beside_http(coordinator, job)
         finally:
             await self._host.disk.remove_tree(job.work_dir)
+        self.resume = self._resume_command(coordinator)
         self._tell_end(outcome)
         self._log.close()
         await self._host.close()
@@ -245,7 +250,7 @@ class _Run:
                 socket=self._socket,
                 token=self._token,
                 storage=self._place.name,
-                resume=self._assembled.options.resume_command(),
+                resume=self.resume,
                 started=self._host.wall_ms(),
                 traits=traits_of(self._assembled.compiled),
             )
@@ -253,6 +258,16 @@ class _Run:
 
     def _on_workers(self, pids: dict[int, tuple[int, float]]) -> None:
         self._claim.record_workers(tuple(ProcessId(pid, start_time) for pid, start_time in pids.values()))
+
+    def _resume_command(self, coordinator: Coordinator) -> str:
+        """What goes on where this run has ended: a rescale is remembered, a stop with a savepoint has handed on to it."""
+        options, last = self._assembled.options, coordinator.checkpoints.last_completed
+        if options.parallelism != widest(coordinator.plan):
+            options = replace(options, parallelism=None)
+        command = options.resume_command()
+        if last is not None and last.savepoint_bytes is not None:
+            command += f" --from {shlex.quote(last.savepoint)}"
+        return command
 
     def _changes(self, job: JobToRun, entries: list[CommitEntry]) -> list[str]:
         """What the job file says otherwise than in the run whose checkpoints this one goes on with."""

@@ -51,6 +51,7 @@ class Programs:
     wishes_once: flags of the next start only, whatever is in the log.
     savepoints: the folders of those that the person was told exist.
     draw: what the person wants of a rescale, and whether a savepoint is claimed.
+    work_dir: for local state. RocksDB keeps it on the real disk, also here.
     """
 
     world: SimWorld
@@ -64,6 +65,7 @@ class Programs:
     requests: list[asyncio.Task[None]] = field(default_factory=list)
     savepoints: list[str] = field(default_factory=list)
     draw: Random = field(default_factory=Random)
+    work_dir: str = WORK_DIR
 
     async def coordinator(self, host: SimHost, args: Sequence[str]) -> int:
         """The main of `flowpoint run`."""
@@ -123,7 +125,7 @@ class Programs:
             settings=settings,
             source={**self.source.to_data(), "params": {}, "parallelism": parallelism},
             place=place,
-            work_dir=WORK_DIR,
+            work_dir=self.work_dir,
             arguments=lambda index, incarnation, address: [json.dumps([index, incarnation, address])],
             wishes=wishes,
             replan=lambda other: replace(self._plan(graph, place, wishes, other), rescaled=other),

@@ -335,11 +335,77 @@ def test_the_name_of_a_job_from_another_file_is_said_aloud(shell: Shell) -> None
     assert_gapless(committed(shell.folder / "out"))
 
 
+# --------------------------------------------------------------------------------------------------------------- names
+
+
+def test_a_name_that_cannot_be_part_of_a_path(shell: Shell) -> None:
+    shell.write("job.py", GOOD.replace('Job("good")', 'Job("good/bad")'))
+
+    assert_refused(shell.run("run", "job.py"), 2, "'good/bad'", "letters, digits")
+    assert_refused(shell.run("run", "job.py", "--name", "a b"), 2, "'a b'", "letters, digits")
+
+
+def test_a_start_from_a_snapshot_that_is_not_there(shell: Shell) -> None:
+    shell.write("job.py", GOOD)
+
+    assert_refused(shell.run("run", "job.py", "--from", "nowhere"), 3, "no snapshot", "/nowhere")
+    assert not (shell.folder / "out").exists()
+
+
+def test_a_line_that_is_no_text_names_file_and_offset(shell: Shell) -> None:
+    shell.write("job.py", job_file("").replace("CollectionSource([1, 2, 3])", 'FileSource("in.txt")'))
+    (shell.folder / "in.txt").write_bytes(b"good\nb\xffd\n")
+
+    assert_refused(shell.run("run", "job.py"), 1, "in.txt", "byte offset 5", "not UTF-8", "skip")
+
+
+# --------------------------------------------------------------------------------------------------------------- state
+
+KEEPING = """
+from flowpoint import KeyedProcessFunction, ValueState
+
+class Keep(KeyedProcessFunction):
+    total = ValueState("total"DEFAULT)
+
+    def process(self, n, ctx):
+        USE
+        yield n
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "default", "said"),
+    [
+        ("self.total += n", ", default=0", "write .value behind it"),
+        ("self.total = n", ", default=0", "assign to self.total.value"),
+        ("yield from [1] if self.total else []", ", default=0", "write .value behind it"),
+        ("self.total.value += n", "", "ValueState('total', default=...)"),
+        ("self.total.append(n)", ", default=[]", "write .value.append"),
+    ],
+)
+def test_state_that_is_used_wrongly_says_what_to_write(shell: Shell, use: str, default: str, said: str) -> None:
+    before = KEEPING.replace("DEFAULT", default).replace("USE", use)
+    shell.write("job.py", job_file('.key_by(lambda n: n).process(Keep(), uid="keep")', before=before))
+
+    done = shell.run("run", "job.py", "-p", "1", "--set", "restart.strategy=none")
+
+    assert_refused(done, 1, "'keep'", "on record 1", said, traceback=True)
+
+
+def test_what_is_kept_in_self_and_lost_is_warned_of(shell: Shell) -> None:
+    before = KEEPING.replace("DEFAULT", ", default=0").replace("USE", "self.count = n")
+    shell.write("job.py", job_file('.key_by(lambda n: n).process(Keep(), uid="keep")', before=before))
+
+    done = shell.run_ok("run", "job.py", "-p", "1")
+
+    assert "warning: operator 'keep': Keep assigns to self.count, which is no state" in done.out
+
+
 ONLY_IN_WORKERS = """
 import os
 import sys
 
-if sys.modules["__main__"].__spec__.name.endswith("worker_main"):
+if "worker_main" in " ".join(sys.orig_argv):
     DO
 """
 

@@ -67,7 +67,7 @@ def test_when_the_coordinator_is_killed_then_the_same_command_says_that_all_is_g
     again = start(shell, rate=0)
     done = again.wait()
 
-    assert "from the beginning: its checkpoints went with it" in asked.sentence
+    assert "from the beginning, as its checkpoints went with it" in asked.sentence
     assert "the checkpoints of the last run were in its memory and are gone with it" in warnings(again)
     assert done.code == 1
     assert "--take-output" in done.err

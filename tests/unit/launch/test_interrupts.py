@@ -71,3 +71,14 @@ async def test_a_stop_that_failed_is_told_and_can_be_asked_for_again() -> None:
 
     assert [event.text for event in told] == ["the disk is full"]
     assert requests.asked == ["stop 130", "stop 130"]
+
+
+async def test_a_stop_that_a_cancel_has_overtaken_is_not_told_as_failed() -> None:
+    requests, told = Asked(), []
+    interrupts = Interrupts(requests, told.append)
+    interrupts.interrupt()
+    interrupts.interrupt()
+    requests.stopped.set_exception(CheckpointFailed("the job ended: cancelled"))
+    await asyncio.sleep(0)
+
+    assert told == []
