@@ -13,7 +13,7 @@ written again (`state_files`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +35,11 @@ from flowpoint.runtime.surroundings import Surroundings
 from flowpoint.snapshot.channel_files import read_channels
 from flowpoint.snapshot.reader import load
 from flowpoint.state.backend import Backend
+from flowpoint.state.declarations import DeclaredStates, declared_states
+from flowpoint.state.evolution import Evolution, evolve
 from flowpoint.state.open import open_backend
+from flowpoint.state.spec import StateSpec
+from flowpoint.state.stored_values import EvolvingCodec
 
 
 class StateAssembly:
@@ -61,12 +65,17 @@ class StateAssembly:
         return self._part(spec.uid, subtask, groups, self._open(self._settings, work_dir, spec.uid))
 
     async def restore(self, part: KeyedPart, index: int) -> None:
-        """Take over the keyed state of the old subtasks."""
+        """Take over the keyed state of the old subtasks, as the job declares it now.
+
+        Raises:
+            IncompatibleStateError: it cannot become that.
+        """
+        self._declare(part.backend, self._declared(part.uid).keyed)
         states = [state for state in self._restored(part.uid, index) if state.files]
         for state in states:
             first, last = max(part.groups[0], state.groups[0]), min(part.groups[1], state.groups[1])
             if first <= last:
-                await self._load(part.backend, state.files, (first, last))
+                await self._load(part, state, state.files, (first, last))
         if len(states) == 1 and states[0].groups == part.groups:
             part.files = states[0].files
             part.must_be_full = self._deploy.full
@@ -79,12 +88,18 @@ class StateAssembly:
         in_memory = replace(self._settings, state=replace(self._settings.state, backend="heap"))
         part = self._part(spec.uid, subtask, all_groups, self._open(in_memory, "", spec.uid))
         part.is_broadcast = True
+        self._declare(part.backend, self._declared(part.uid).broadcast)
         for state in self._restored(spec.uid, subtask.index):
             if state.broadcast:
-                await self._load(part.backend, state.broadcast, all_groups)
+                await self._load(part, state, state.broadcast, all_groups)
                 part.files = state.broadcast
                 part.must_be_full = self._deploy.full
         return part
+
+    def accumulator(self, uid: str) -> StateSpec:
+        """The one state of a count, sum, ..."""
+        (spec,) = self._declared(uid).keyed.values()
+        return spec
 
     def refuse_unclaimed(self, part: KeyedPart) -> None:
         """Look, once the function's state is bound, whether something restored is left over.
@@ -113,10 +128,43 @@ class StateAssembly:
             incremental=self._settings.checkpoint.incremental,
         )
 
-    async def _load(self, backend: Backend, files: Sequence[StateFile], groups: tuple[int, int]) -> None:
-        """Take over what these files hold of `groups`, a few milliseconds at a time."""
-        for _ in backend.restoring(await load(self._around.storage, files), groups):
+    def _declare(self, backend: Backend, specs: Mapping[str, StateSpec]) -> None:
+        """Open the tables that the job declares: what is restored besides is left over."""
+        for spec in specs.values():
+            if spec.is_map:
+                backend.map_table(spec)
+            else:
+                backend.table(spec)
+
+    async def _load(
+        self, part: KeyedPart, state: SubtaskState, files: Sequence[StateFile], groups: tuple[int, int]
+    ) -> None:
+        """Take over what these files hold of `groups`, as what the job declares, a few milliseconds at a time."""
+        evolution = self._evolution(part.uid, state)
+        for _ in part.backend.restoring(await load(self._around.storage, files), groups, evolution):
             await asyncio.sleep(0)
+        for note in evolution.found():
+            self._warn_once(note)
+
+    def _warn_once(self, text: str) -> None:
+        self._around.report(messages.Warn(self._deploy.attempt, self._around.worker, text, once=True))
+
+    def _evolution(self, uid: str, state: SubtaskState) -> Evolution:
+        """How the states of an old subtask become those of the job."""
+        evolution = evolve(
+            uid,
+            state.states,
+            self._declared(uid).every,
+            self._codec.registry,
+            allow_non_restored=bool(self._deploy.source.get("allow_non_restored")),
+        )
+        if evolution.refusals:
+            raise IncompatibleStateError("; ".join(evolution.refusals))
+        return evolution
+
+    def _declared(self, uid: str) -> DeclaredStates:
+        definition = self._around.functions[uid]
+        return declared_states(definition.kind, definition.function, (definition.key, definition.second_key))
 
     # ------------------------------------------------------------------ the other kinds of state
 
@@ -141,13 +189,14 @@ class StateAssembly:
     async def records_under_way(self, subtask: SubtaskId) -> list[RestoredBatch]:
         """The records that the restored checkpoint overtook on their way here, first operators last: older ones first."""
         found: list[RestoredBatch] = []
+        codec = EvolvingCodec(self._codec.registry)
         for uid in reversed(self._plan.tasks[subtask.task].operators):
             groups = self._groups(uid, subtask.index)
             files = [file for state in self._restored(uid, subtask.index) for file in state.channels]
             for file, data in await load(self._around.storage, files):
-                found += [
-                    RestoredBatch(uid, port, batch) for port, batch in read_channels(file, data, self._codec, groups)
-                ]
+                found += [RestoredBatch(uid, port, batch) for port, batch in read_channels(file, data, codec, groups)]
+        for note in codec.notes:
+            self._warn_once(f"records under way to {subtask} are taken over as their classes are now: {note}")
         return found
 
     def channel_writer(self, subtask: SubtaskId) -> WriteChannels:

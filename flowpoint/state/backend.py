@@ -27,6 +27,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from flowpoint.model.manifest import StateFile
+from flowpoint.state.evolution import Evolution
 from flowpoint.state.file_format import ReadRange
 from flowpoint.state.spec import ABSENT, StateSpec
 
@@ -129,15 +130,27 @@ class Backend(Protocol):
     def map_table(self, spec: StateSpec) -> MapTable:
         """The table of a map state. Raises as `table`."""
 
-    def restore(self, files: Sequence[tuple[StateFile, bytes | ReadRange]], groups: tuple[int, int]) -> None:
+    def restore(
+        self,
+        files: Sequence[tuple[StateFile, bytes | ReadRange]],
+        groups: tuple[int, int],
+        evolution: Evolution | None = None,
+    ) -> None:
         """Take over the entries of one old subtask, files oldest first, as far as their key group is in `groups`.
+
+        evolution: how the states in these files become those of the job; None: they are those of the job.
 
         Raises:
             SnapshotError: a file is damaged.
             IncompatibleStateError: a file holds what this job cannot take over.
         """
 
-    def restoring(self, files: Sequence[tuple[StateFile, bytes | ReadRange]], groups: tuple[int, int]) -> Iterator[int]:
+    def restoring(
+        self,
+        files: Sequence[tuple[StateFile, bytes | ReadRange]],
+        groups: tuple[int, int],
+        evolution: Evolution | None = None,
+    ) -> Iterator[int]:
         """The same in steps of a few ms; yields the number of entries taken so far."""
 
     def freeze(self, *, full: bool = False) -> Frozen:

@@ -24,6 +24,7 @@ from flowpoint.codec.values import Codec
 from flowpoint.errors import IncompatibleStateError, InternalError
 from flowpoint.model.manifest import StateFile
 from flowpoint.state.chain import Chain
+from flowpoint.state.evolution import Evolution
 from flowpoint.state.file_format import Block, FileReader, ReadRange
 from flowpoint.state.frozen import FrozenState
 from flowpoint.state.spec import TOMBSTONE, StateSpec
@@ -119,7 +120,8 @@ class LayeredBackend:
 
     def schemas(self) -> dict[str, Any]:
         """See `backend.Backend`."""
-        return {name: table.spec.to_data() for name, table in self.tables.items()}
+        classes = self.codec.registry.digest
+        return {name: table.spec.to_data(classes) for name, table in self.tables.items()}
 
     def unclaimed(self) -> list[str]:
         """See `backend.Backend`."""
@@ -211,28 +213,42 @@ class LayeredBackend:
 
     # ------------------------------------------------------------------ restore
 
-    def restore(self, files: Sequence[tuple[StateFile, bytes | ReadRange]], groups: tuple[int, int]) -> None:
+    def restore(
+        self,
+        files: Sequence[tuple[StateFile, bytes | ReadRange]],
+        groups: tuple[int, int],
+        evolution: Evolution | None = None,
+    ) -> None:
         """See `backend.Backend`."""
-        for _ in self.restoring(files, groups):
+        for _ in self.restoring(files, groups, evolution):
             pass
 
-    def restoring(self, files: Sequence[tuple[StateFile, bytes | ReadRange]], groups: tuple[int, int]) -> Iterator[int]:
+    def restoring(
+        self,
+        files: Sequence[tuple[StateFile, bytes | ReadRange]],
+        groups: tuple[int, int],
+        evolution: Evolution | None = None,
+    ) -> Iterator[int]:
         """See `backend.Backend`."""
+        if evolution is None:
+            evolution = Evolution(self.operator, self.codec.registry)
         self._restored_from += 1
         taken = 0
         for file, data in files:
-            for block in FileReader(file.path, data, file.bytes).blocks(self.codec, *groups):
-                self._take(file.path, block)
+            reader = FileReader(file.path, data, file.bytes)
+            for block in reader.blocks(evolution.keys, *groups, evolution.value_codec):
+                if block.state not in evolution.left_behind:
+                    self._take(file.path, block, evolution)
                 taken += len(block.keys) + len(block.dead)
                 while self._store.relieve():
                     pass
                 yield taken
             self.chain.adopt(file.bytes, is_base=file.kind == "base")
-        if self._restored_from > 1:
-            # The files of several old subtasks are not one chain.
+        if self._restored_from > 1 or evolution.has_changed:
+            # The files of several old subtasks are not one chain; nor are those of an older version and what follows.
             self.chain.is_broken = True
 
-    def _take(self, file: str, block: Block) -> None:
+    def _take(self, file: str, block: Block, evolution: Evolution) -> None:
         table = self.tables.get(block.state)
         if table is None:
             table = self._create(StateSpec(block.state, block.kind))  # type: ignore[arg-type]  # checked by the reader
@@ -242,7 +258,7 @@ class LayeredBackend:
                 f"cannot restore state '{block.state}' of operator '{self.operator}' from {file}: it is a {block.kind} "
                 f"there, and the job declares a {table.spec.kind}; give the new state another name"
             )
-        table.base.absorb(block.keys, block.values)
+        table.base.absorb(block.keys, evolution.converted(block.state, block.keys, block.values))
         if block.dead:
             table.base.absorb(block.dead, [TOMBSTONE] * len(block.dead))
 
