@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from flowpoint.agents.conflicts import Event
     from flowpoint.agents.effects import idempotency_key
     from flowpoint.agents.folder import FolderSaver
-    from flowpoint.agents.migrations import Add, Convert, Drop, Rename, RenameNode
+    from flowpoint.agents.migrations import Add, Convert, ConvertSend, Drop, Rename, RenameNode
     from flowpoint.agents.retry import ainvoke_with_retry, invoke_with_retry
     from flowpoint.agents.rocks import RocksSaver
     from flowpoint.agents.schema import Schema
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Add",
     "Convert",
+    "ConvertSend",
     "Drop",
     "Event",
     "FolderSaver",

@@ -38,8 +38,8 @@ class Sealer(Protocol):
     def seal(self, data: bytes, place: bytes) -> bytes:
         """Encrypt bytes that are kept at a place."""
 
-    def open(self, data: bytes, place: bytes) -> bytes:
-        """The bytes that `seal` was given."""
+    def open(self, data: bytes, place: bytes, where: str) -> bytes:
+        """The bytes that `seal` was given for this place; `where` names it in errors."""
 
     def content_key(self, data: bytes, thread: str) -> str:
         """A name for these bytes in this thread that tells nothing about them."""
@@ -55,7 +55,7 @@ class AesGcmSealer:
 
     Example:
         >>> sealer = AesGcmSealer({"2026": bytes(32)})
-        >>> sealer.open(sealer.seal(b"secret", b"here"), b"here")
+        >>> sealer.open(sealer.seal(b"secret", b"here"), b"here", "a value")
         b'secret'
     """
 
@@ -79,8 +79,8 @@ class AesGcmSealer:
         encrypted: bytes = self._ciphers[self._current].encrypt(nonce, data, head + place)
         return head + nonce + encrypted
 
-    def open(self, data: bytes, place: bytes) -> bytes:
-        """The bytes that `seal` was given for this place.
+    def open(self, data: bytes, place: bytes, where: str) -> bytes:
+        """The bytes that `seal` was given for this place; `where` names it in errors.
 
         Raises:
             SealError: they are not encrypted, were changed or moved here, or were sealed with an unknown key.
@@ -89,15 +89,14 @@ class AesGcmSealer:
         nonce_at = key_at + data[1] if len(data) > 1 else len(data)
         if data[:1] != SEALED or len(data) < nonce_at + _NONCE_BYTES + _TAG_BYTES:
             raise SealError(
-                f"cannot open a value at {place!r}: it is not encrypted, and the saver has keys; it was not written by "
+                f"cannot read {where}: it is not encrypted, and the saver has keys; it was not written by "
                 f"this saver, or somebody replaced it"
             )
         id = data[key_at:nonce_at]
         cipher = self._ciphers.get(id)
         if cipher is None:
             raise SealError(
-                f"cannot open a value at {place!r}: it was encrypted with the key {id!r}, which is not among `keys`; "
-                "add it"
+                f"cannot read {where}: it was encrypted with the key {id!r}, which is not among `keys`; add it"
             )
         from cryptography.exceptions import InvalidTag
 
@@ -106,7 +105,7 @@ class AesGcmSealer:
             opened: bytes = cipher.decrypt(data[nonce_at:text_at], data[text_at:], data[:nonce_at] + place)
         except InvalidTag:
             raise SealError(
-                f"cannot open a value at {place!r}: it was changed, belongs to another place, or the key {id!r} is not "
+                f"cannot read {where}: it was changed, belongs to another place, or the key {id!r} is not "
                 f"the one it was encrypted with"
             ) from None
         return opened

@@ -35,8 +35,8 @@ class Sealer(Protocol):
     def seal(self, data: bytes, place: bytes) -> bytes:
         """The sealed bytes."""
 
-    def open(self, data: bytes, place: bytes) -> bytes:
-        """What was sealed, or an error."""
+    def open(self, data: bytes, place: bytes, where: str) -> bytes:
+        """What was sealed, or an error that names where it is kept."""
 
     def content_key(self, data: bytes, thread: str) -> str:
         """The hexadecimal name of some content."""
@@ -180,7 +180,7 @@ class Envelopes:
             )
         if len(fields) != size:
             raise _damaged(where, f"a header of {len(fields)} fields")
-        return fields, body if self._sealer is None else self._sealer.open(body, head)
+        return fields, body if self._sealer is None else self._sealer.open(body, head, where)
 
 
 def body_bytes(body: Body, where: str) -> bytes:

@@ -44,6 +44,7 @@ class GraphShape:
     is_lax: the state is a pydantic model, which converts values when a node reads them.
     triggers: for each node, the channels that trigger it, in the framework's order.
     handlers: for nodes that have one, the node that handles their errors.
+    readers: the nodes whose input is the state itself, not a schema of their own.
     """
 
     channels: frozenset[str]
@@ -52,6 +53,7 @@ class GraphShape:
     nodes: frozenset[str]
     triggers: dict[str, tuple[str, ...]]
     handlers: dict[str, str]
+    readers: frozenset[str]
 
 
 def shapes_of(builder: Any) -> dict[str, GraphShape]:
@@ -79,4 +81,5 @@ def _shape(builder: Any) -> GraphShape:
         nodes=frozenset(builder.nodes),
         triggers={name: tuple(sorted(channels)) for name, channels in triggers.items()},
         handlers={name: spec.error_handler_node for name, spec in builder.nodes.items() if spec.error_handler_node},
+        readers=frozenset(name for name, spec in builder.nodes.items() if spec.input_schema is builder.state_schema),
     )

@@ -5,6 +5,7 @@
     Drop("note")                 a key is gone; without this it is carried along
     Add("b", default=0)          a new key that is to have a value in old threads
     Convert("total", fn)         the values of a key are of another type
+    ConvertSend("work", fn)      what is sent to a node is of another form
 
 Each acts on everything a checkpoint has of a channel: its value, its versions, the input that waits to be taken, and
 the pending writes. `graph="sub"` says that the step is for the sub-graph at that path; by default it is for the graph
@@ -12,7 +13,8 @@ itself.
 
 A step that meets a checkpoint without the channel does nothing. Steps change the `Stored` they are given.
 
-Not here: which steps a checkpoint needs, ids of renamed tasks (`schema.py`, `pending.py`).
+Not here: which steps a checkpoint needs (`schema.py`), ids of renamed tasks (`pending.py`), keys of the state in what
+is sent to nodes (`sends.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +33,17 @@ from flowpoint.agents.stored import Stored
 from flowpoint.codec.values import shortened
 from flowpoint.errors import SchemaError
 
-__all__ = ["Add", "Convert", "Drop", "Migration", "Rename", "RenameNode"]
+__all__ = [
+    "Add",
+    "Convert",
+    "ConvertSend",
+    "Drop",
+    "Migration",
+    "Rename",
+    "RenameNode",
+    "converted",
+    "with_sends",
+]
 
 _START: Final = "__start__"
 _ERROR_SOURCE: Final = "__error_source_node__"
@@ -110,20 +122,11 @@ class RenameNode:
     def _value(self, channel: str, value: Any) -> Any:
         """Names of nodes inside the values of the framework's own channels."""
         if channel == TASKS:
-            return self._sends(value)
+            return with_sends(lambda send: Send(self._name(send.node), send.arg, timeout=send.timeout), value)
         if channel == _ERROR_SOURCE and isinstance(value, str):
             return self._name(value)
         if join_parts(channel) is not None:
             return self._joined(value)
-        return value
-
-    def _sends(self, value: Any) -> Any:
-        if isinstance(value, Send):
-            return Send(self._name(value.node), value.arg, timeout=value.timeout)
-        if isinstance(value, list):
-            return [self._sends(item) for item in value]
-        if isinstance(value, tuple):
-            return tuple(self._sends(item) for item in value)
         return value
 
     def _joined(self, value: Any) -> Any:
@@ -210,16 +213,61 @@ class Convert:
             return dataclasses.replace(value, value=self._converted(stored, self.fn, value.value))
         if isinstance(value, dict) and value.keys() == {_OVERWRITE}:
             return {_OVERWRITE: self._converted(stored, self.fn, value[_OVERWRITE])}
-        try:
-            return fn(value)
-        except Exception as error:
-            raise SchemaError(
-                f"{stored.where()}: cannot convert channel {self.channel!r}: the function of the migration failed with "
-                f"{type(error).__name__}: {error}; its value is {shortened(value)}"
-            ) from error
+        return converted(stored, self.channel, fn, value)
 
 
-Migration = Rename | RenameNode | Drop | Add | Convert
+@dataclass(frozen=True, slots=True)
+class ConvertSend:
+    """What is sent to a node by `Send` is of another form: `fn` makes the new argument of the old one."""
+
+    node: str
+    fn: Callable[[Any], Any]
+    graph: str = field(default="", kw_only=True)
+
+    def apply(self, stored: Stored) -> None:
+        """Convert the arguments of Sends that wait."""
+
+        def convert(send: Send) -> Send:
+            if send.node != self.node:
+                return send
+            arg = converted(stored, TASKS, self.fn, send.arg)
+            return Send(send.node, arg, timeout=send.timeout)
+
+        if TASKS in stored.channels:
+            stored.channels[TASKS] = with_sends(convert, stored.channels[TASKS])
+        stored.pending_writes = [
+            write._replace(value=with_sends(convert, write.value)) if write.channel == TASKS else write
+            for write in stored.pending_writes
+        ]
+
+
+Migration = Rename | RenameNode | Drop | Add | Convert | ConvertSend
+
+
+def converted(stored: Stored, channel: str, fn: Callable[[Any], Any], value: Any) -> Any:
+    """What a function of a migration makes of a value.
+
+    Raises:
+        SchemaError: it failed.
+    """
+    try:
+        return fn(value)
+    except Exception as error:
+        raise SchemaError(
+            f"{stored.where()}: cannot convert channel {channel!r}: the function of the migration failed with "
+            f"{type(error).__name__}: {error}; its value is {shortened(value)}"
+        ) from error
+
+
+def with_sends(change: Callable[[Send], Send], value: Any) -> Any:
+    """A value of the channel of tasks with every Send in it changed."""
+    if isinstance(value, Send):
+        return change(value)
+    if isinstance(value, list):
+        return [with_sends(change, item) for item in value]
+    if isinstance(value, tuple):
+        return tuple(with_sends(change, item) for item in value)
+    return value
 
 
 def _rename_channel(stored: Stored, old: str, new: str) -> None:

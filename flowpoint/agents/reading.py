@@ -191,7 +191,8 @@ class Reader:
             writes = self.envelopes.read_writes(data, place.thread)
             if (writes.ns, writes.id) != (place.ns, id):
                 raise DamagedStoreError(
-                    f"cannot read {key}: it holds writes of checkpoint {writes.id}, moved; restore the store"
+                    f"cannot read {key}: of thread {place.thread!r}, it holds writes of checkpoint {writes.id}, moved; "
+                    "restore the store"
                 )
             yield key, writes
 

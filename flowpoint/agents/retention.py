@@ -92,14 +92,27 @@ def check_expiry(keep_last: int | None, ttl: timedelta | None) -> None:
 
 def delete_for_runs(core: SaverCore, run_ids: Sequence[str]) -> None:
     """Delete what these runs have put. The head goes back to the nearest ancestor that stays."""
-    runs = set(run_ids)
+    runs = set(map(str, run_ids))
     for thread in core.reader.threads() if runs else ():
         with core.kv.section(thread, Section.CUT):
             core.index.refresh(thread)
+            if not _mentions(core, thread, runs):
+                continue
             records = records_of(core, thread)
             left = {n: record for n, record in records.items() if record.metadata.get("run_id") not in runs}
             if len(left) < len(records):
                 _cut(core, thread, _moved_back(core, thread, records, left), set(left), "runs deleted", records)
+
+
+def _mentions(core: SaverCore, thread: str, runs: Iterable[str]) -> bool:
+    """Whether any of these may have put into a thread: text stands in a commit as it is, so none is decoded for this."""
+    names = [run.encode("utf-8", "surrogatepass") for run in runs]
+    prefix = f"{root(thread)}c/"
+    for key, data in core.kv.scan(prefix):
+        _header, body = core.envelopes.read_commit(data, thread, int(key[len(prefix) :]))
+        if any(name in body for name in names):
+            return True
+    return False
 
 
 def copy_thread(core: SaverCore, source: str, target: str) -> None:

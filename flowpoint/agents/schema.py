@@ -21,7 +21,7 @@ Not here: reading and writing (the savers), the steps (`migrations.py`).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from itertools import chain
 from typing import Any
@@ -30,8 +30,9 @@ from langgraph.checkpoint.serde.types import INTERRUPT, _DeltaSnapshot
 
 from flowpoint.agents.fits import checker
 from flowpoint.agents.graph_shape import GraphShape, is_internal, shapes_of
-from flowpoint.agents.migrations import Add, Convert, Drop, Migration, Rename, RenameNode
+from flowpoint.agents.migrations import Add, Convert, ConvertSend, Drop, Migration, Rename, RenameNode
 from flowpoint.agents.pending import move_tasks, pending_nodes
+from flowpoint.agents.sends import follow
 from flowpoint.agents.stored import PendingWrite, Stored, StoredObject, graph_path
 from flowpoint.errors import ConfigError, FlowPointError, SchemaError
 
@@ -159,9 +160,10 @@ class Schema:
             # What newer code has written to an older checkpoint joins in at its own version.
             newer = [write for write in upgraded.pending_writes if self._version_of(write, stored) > at]
             upgraded.pending_writes = [write for write in upgraded.pending_writes if write not in newer]
-            for step in self._migrations.get(at, ()):
+            for place, step in enumerate(self._migrations.get(at, ())):
                 if step.graph == stored.graph:
                     step.apply(upgraded)
+                    self._follow_sends(upgraded, step, at, place)
             upgraded.pending_writes += newer
         self._refuse_unread(upgraded)
         shape = self._shapes.get(stored.graph)
@@ -179,6 +181,30 @@ class Schema:
             )
         upgraded.note(f"brought from version {stored.version} of the schema to {self.version}")
         return upgraded
+
+    def _follow_sends(self, stored: Stored, step: Migration, at: int, place: int) -> None:
+        """Migrate what waits to be handed to nodes; their names are those after this step."""
+        later = [one for one in self._steps_after(at, place) if one.graph == stored.graph]
+        converted = {one.node for one in later if isinstance(one, ConvertSend)}
+        shape = self._shapes.get(stored.graph)
+
+        def name_now(node: str) -> str:
+            for one in later:
+                node = one.names().get(node, node) if isinstance(one, RenameNode) else node
+            return node
+
+        def is_converted(node: str) -> bool:
+            return node in converted or name_now(node) in converted
+
+        def reads_state(node: str) -> bool:
+            return shape is not None and name_now(node) in shape.readers
+
+        follow(stored, step, reads_state, is_converted)
+
+    def _steps_after(self, at: int, place: int) -> Iterator[Migration]:
+        yield from self._migrations.get(at, ())[place + 1 :]
+        for later in range(at + 1, self.version):
+            yield from self._migrations.get(later, ())
 
     def _first(self, version: int) -> int:
         """The version from which a checkpoint is brought on: what has none counts as the first one there is."""
@@ -301,6 +327,8 @@ def _check_targets(shapes: Mapping[str, GraphShape], steps: Sequence[Migration])
                 targets.pop((step.graph, "channel", channel), None)
             case Add(channel) | Convert(channel):
                 targets[step.graph, "channel", channel] = step
+            case ConvertSend(node):
+                targets[step.graph, "node", node] = step
     for (graph, kind, name), step in targets.items():
         shape = shapes.get(graph)
         if shape is not None and name not in (shape.nodes if kind == "node" else shape.channels):

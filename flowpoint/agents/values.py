@@ -71,7 +71,7 @@ class Naming(Protocol):
     """The part of a sealer that values need."""
 
     def seal(self, data: bytes, place: bytes) -> bytes: ...
-    def open(self, data: bytes, place: bytes) -> bytes: ...
+    def open(self, data: bytes, place: bytes, where: str) -> bytes: ...
     def content_key(self, data: bytes, thread: str) -> str: ...
 
 
@@ -189,7 +189,9 @@ class Values:
         data = self._kv.get(blob_name(thread, key))
         if data is None:
             raise _damaged(thread, key, "it is missing")
-        return data if self._sealer is None else self._sealer.open(data, _place(thread, key))
+        if self._sealer is None:
+            return data
+        return self._sealer.open(data, _place(thread, key), f"entry {key.hex()} of thread {thread!r}")
 
     # ------------------------------------------------------------------ keeping and copying
 

@@ -10,8 +10,9 @@ Not here: what its loss means (`protocol.job`), heartbeats' deadlines (`protocol
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from flowpoint.errors import LinkLost, WorkerLost
 from flowpoint.host.base import Host, Link, Listener, Process
@@ -72,6 +73,7 @@ class Lost:
 WorkerEvent = Started | NotStarted | Joined | Received | Beat | Lost
 Post = Callable[[WorkerEvent], None]
 Arguments = Callable[[int, str, str], Sequence[str]]
+Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 
 
 @dataclass(slots=True)
@@ -97,12 +99,16 @@ class _Slot:
 class Workers:
     """All workers of one coordinator."""
 
-    def __init__(self, host: Host, arguments: Arguments, log_path: str | None, post: Post) -> None:
-        """`arguments(index, incarnation, coordinator address)` makes the command line of a worker."""
+    def __init__(self, host: Host, arguments: Arguments, log_path: str | None, post: Post, spawn: Spawn) -> None:
+        """`arguments(index, incarnation, coordinator address)` makes the command line of a worker.
+
+        `spawn` starts a task beside, under a name.
+        """
         self._host = host
         self._arguments = arguments
         self._log_path = log_path
         self._post = post
+        self._spawn = spawn
         self._slots: dict[int, _Slot] = {}
         self._links: set[Link] = set()
         self._listener: Listener | None = None
@@ -112,7 +118,7 @@ class Workers:
         address = self._host.socket_address(f"c-{self._host.new_id()[:8]}")
         self._listener = await self._host.listen(address, self._on_link)
 
-    async def start(self, index: int, group: asyncio.TaskGroup) -> None:
+    async def start(self, index: int) -> None:
         """Start a new incarnation in a slot whose previous one is gone."""
         assert self._listener is not None
         old = self._slots.get(index)
@@ -133,7 +139,7 @@ class Workers:
             self._post(Lost(index, slot.process.pid, slot.lost))
         elif slot.hello is not None:
             self._post(Joined(index, slot.hello.pid, slot.incarnation))
-        slot.watcher = group.create_task(self._watch(index, slot, slot.process), name=f"watch worker {index}")
+        slot.watcher = self._spawn(self._watch(index, slot, slot.process), f"watch worker {index}")
 
     async def _watch(self, index: int, slot: _Slot, process: Process) -> None:
         code = await process.wait()

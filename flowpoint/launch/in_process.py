@@ -21,7 +21,8 @@ from typing import Any
 import uvloop
 
 from flowpoint import errors
-from flowpoint.coordinator.coordinator import Coordinator, Outcome
+from flowpoint.coordinator.coordinator import Coordinator
+from flowpoint.coordinator.ending import Outcome
 from flowpoint.coordinator.job import JobToRun
 from flowpoint.errors import FlowPointError, JobError
 from flowpoint.host.base import Process

@@ -4,7 +4,7 @@ The coordinator calls `load_source` and hands the bytes to its workers; `build_j
 both mean the same job (rule 20). The file runs as the module `flowpoint_job`, whatever it is called, so that
 the names of its classes do not change when it is moved. `if __name__ == "__main__":` is therefore false in it.
 Its neighbours can be imported, but unlike a script's they come last: a job may be called numbers.py or rich.py, and who
-imports the real one must get it (`host.module_path`). `hidden_neighbours` tells who would be surprised.
+imports the real one must get it (`host.module_path`).
 
 Invariants: the bytes executed are the bytes of the `JobSource`, also in tracebacks, even if the file has changed since.
 A failure raises UsageError; if the author's own code raised, that exception is the `__cause__`, and its traceback
@@ -30,6 +30,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from flowpoint.errors import FlowPointError, UsageError
 from flowpoint.host.module_path import put_last
+from flowpoint.launch.params import Params
 from flowpoint.plan.graph import StreamGraph
 
 MODULE_NAME = "flowpoint_job"
@@ -65,17 +66,6 @@ class JobSource:
         return cls(data["path"], data["content"])
 
 
-class Params(dict[str, str]):
-    """The `--param` values; asking for one that was not given tells the person at the shell, not the author."""
-
-    def __init__(self, path: str, values: Mapping[str, str]) -> None:
-        super().__init__(values)
-        self._path = path
-
-    def __missing__(self, name: str) -> str:
-        raise UsageError(f"job file {self._path} needs a value for {name!r}: add --param {name}=VALUE")
-
-
 def load_source(path: str) -> JobSource:
     """Read a job file.
 
@@ -94,8 +84,10 @@ def load_source(path: str) -> JobSource:
         raise UsageError(f"job file {path} cannot be read: {error.strerror}") from error
 
 
-def build_job(source: JobSource, params: Mapping[str, str]) -> JobObject:
+def build_job(source: JobSource, params: Mapping[str, str], warn: Callable[[str], None] | None = None) -> JobObject:
     """Execute a job file and return its job: its `job`, or what its `build()` or `build(params)` returns.
+
+    `warn` takes a sentence for each thing that would surprise the author: an import, a parameter that nobody reads.
 
     Raises:
         UsageError: It cannot be executed, has no job, or has no use for `params`.
@@ -103,10 +95,40 @@ def build_job(source: JobSource, params: Mapping[str, str]) -> JobObject:
     code = _compile(source)
     with _as_main_folder(source):
         module = _execute(source, code)
-        return _find_job(source, vars(module), Params(source.path, params))
+        given = Params(source.path, params)
+        job = _find_job(source, vars(module), given)
+    if warn is not None:
+        for sentence in (*given.warnings(), *_hidden_neighbours(source)):
+            warn(sentence)
+    return job
 
 
-def hidden_neighbours(source: JobSource) -> list[str]:
+def is_loading() -> bool:
+    """Whether the caller is (called by) a job file that `build_job` is executing."""
+    return _loading.get()
+
+
+def _compile(source: JobSource) -> CodeType:
+    try:
+        return compile(source.content, source.path, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise UsageError(f"job file {source.path}, line {error.lineno}: {error.msg}") from error
+    except ValueError as error:
+        raise UsageError(f"job file {source.path} is not Python text: {error}") from error
+
+
+@contextmanager
+def _as_main_folder(source: JobSource) -> Iterator[None]:
+    """Let the job file import its neighbours, now and later on; and mark that it is loading."""
+    put_last(os.path.dirname(source.path))
+    token = _loading.set(True)
+    try:
+        yield
+    finally:
+        _loading.reset(token)
+
+
+def _hidden_neighbours(source: JobSource) -> list[str]:
     """Modules that a job file that was built imports and that are not the neighbours of that name: one sentence each."""
     folder = os.path.dirname(source.path)
     sentences = []
@@ -135,31 +157,6 @@ def _imported_names(source: JobSource) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.add(node.module.partition(".")[0])
     return names
-
-
-def is_loading() -> bool:
-    """Whether the caller is (called by) a job file that `build_job` is executing."""
-    return _loading.get()
-
-
-def _compile(source: JobSource) -> CodeType:
-    try:
-        return compile(source.content, source.path, "exec", dont_inherit=True)
-    except SyntaxError as error:
-        raise UsageError(f"job file {source.path}, line {error.lineno}: {error.msg}") from error
-    except ValueError as error:
-        raise UsageError(f"job file {source.path} is not Python text: {error}") from error
-
-
-@contextmanager
-def _as_main_folder(source: JobSource) -> Iterator[None]:
-    """Let the job file import its neighbours, now and later on; and mark that it is loading."""
-    put_last(os.path.dirname(source.path))
-    token = _loading.set(True)
-    try:
-        yield
-    finally:
-        _loading.reset(token)
 
 
 def _execute(source: JobSource, code: CodeType) -> ModuleType:

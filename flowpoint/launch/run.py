@@ -14,15 +14,16 @@ import asyncio
 import os
 import secrets
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvloop
 
-from flowpoint.coordinator.checkpoints import CheckpointRecord
-from flowpoint.coordinator.coordinator import Coordinator, Outcome
+from flowpoint.coordinator.checkpoint_record import CheckpointRecord
+from flowpoint.coordinator.coordinator import Coordinator
+from flowpoint.coordinator.ending import Outcome
 from flowpoint.coordinator.job import JobToRun, Wishes
 from flowpoint.coordinator.origin import rescaled_to
 from flowpoint.errors import ConfigError, NotFoundError, UsageError
@@ -32,13 +33,15 @@ from flowpoint.launch.config import load_settings
 from flowpoint.launch.control import Data, Event, EventKind, RunOptions, RunView
 from flowpoint.launch.home import Home, ProcessId, RunRecord
 from flowpoint.launch.job_log import JobLog
-from flowpoint.launch.jobfile import build_job, hidden_neighbours, load_source
+from flowpoint.launch.jobfile import build_job, load_source
+from flowpoint.launch.traits import changes, traits_of
 from flowpoint.launch.worker_arguments import worker_arguments
+from flowpoint.model.commits import CommitEntry
 from flowpoint.model.settings import Settings
 from flowpoint.plan.compile import CompiledJob, compile_graph
 from flowpoint.plan.graph import StreamGraph
 from flowpoint.protocol.job_table import JobState
-from flowpoint.protocol.recovery import standing
+from flowpoint.protocol.recovery import CommitKind, standing
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.names import MANIFEST
 from flowpoint.snapshot.storage import FolderStorage
@@ -117,7 +120,8 @@ def _require_snapshot(path: str) -> None:
 
 def _assemble(options: RunOptions) -> _Assembled:
     source = load_source(options.job_file)
-    job = build_job(source, dict(options.params))
+    warnings: list[str] = []
+    job = build_job(source, options.params, warnings.append)
     overrides = list(options.settings)
     if options.parallelism is not None:
         overrides.append(f"parallelism={options.parallelism}")
@@ -133,7 +137,7 @@ def _assemble(options: RunOptions) -> _Assembled:
         "skip_lost_input": options.skip_lost_input,
         "allow_non_restored": options.allow_non_restored,
     }
-    return _Assembled(options, graph, compiled, settings, shipped, tuple(hidden_neighbours(source)))
+    return _Assembled(options, graph, compiled, settings, shipped, tuple(warnings))
 
 
 def _check_storage(storage: str) -> None:
@@ -166,14 +170,15 @@ class _Run:
 
     async def run(self) -> Outcome:
         """Run to the end."""
-        rescaled = await self._rescaled()
+        entries = await self._continued_entries()
+        rescaled = self._rescaled(entries)
         if rescaled:
             self._assembled = self._assembled.at(rescaled)
         job = self._job(self._assembled)
         await self._kill_stale()
         self._record(job)
         coordinator = Coordinator(self._host, job, self._emit, self._on_workers)
-        self._announce(job)
+        self._announce(self._changes(job, entries))
         try:
             with _Signals(lambda: self._interrupt(coordinator)):
                 outcome = await self._run_beside_http(coordinator, job)
@@ -190,14 +195,19 @@ class _Run:
         name = self._assembled.name
         return f"{os.path.abspath(storage)}/{name}" if storage else str(self._home.checkpoints(name))
 
-    async def _rescaled(self) -> int:
-        """The parallelism that the job has by a rescale in an earlier run, unless the person says another one now."""
+    async def _continued_entries(self) -> list[CommitEntry]:
+        """The commit log that this run goes on with; empty when the person says to begin with something else."""
         options = self._assembled.options
-        if options.names_parallelism() or options.fresh or options.source is not None:
-            return 0
+        if options.fresh or options.source is not None:
+            return []
         storage = FolderStorage(self._host.disk, self._host.new_id, self._storage_root())
-        entries = standing(await CommitLog(storage, "", self._host).entries())
-        return rescaled_to(entries, entries[-1].lineage) if entries else 0
+        return standing(await CommitLog(storage, "", self._host).entries())
+
+    def _rescaled(self, entries: list[CommitEntry]) -> int:
+        """The parallelism that the job has by a rescale in an earlier run, unless the person says another one now."""
+        if self._assembled.options.names_parallelism() or not entries:
+            return 0
+        return rescaled_to(entries, entries[-1].lineage)
 
     def _replan(self, parallelism: int) -> JobToRun:
         """The job with another parallelism."""
@@ -252,13 +262,21 @@ class _Run:
                 storage=job.storage,
                 resume=self._assembled.options.resume_command(),
                 started=self._host.wall_ms(),
+                traits=traits_of(self._assembled.compiled),
             )
         )
 
     def _on_workers(self, pids: dict[int, tuple[int, float]]) -> None:
         self._claim.record_workers(tuple(ProcessId(pid, start_time) for pid, start_time in pids.values()))
 
-    def _announce(self, job: JobToRun) -> None:
+    def _changes(self, job: JobToRun, entries: list[CommitEntry]) -> list[str]:
+        """What the job file says otherwise than in the run whose checkpoints this one goes on with."""
+        previous, kinds = self._claim.previous, {entry.kind for entry in entries}
+        if CommitKind.CHECKPOINT not in kinds or previous is None or previous.storage != job.storage:
+            return []
+        return list(changes(self._assembled.compiled, previous.traits))
+
+    def _announce(self, changed: Sequence[str]) -> None:
         path = self._assembled.source["path"]
         data = {
             "name": self._assembled.name,
@@ -273,7 +291,7 @@ class _Run:
         if previous is not None and previous.job_file != path:
             text = f"the job {self._assembled.name!r} was last run from {previous.job_file}, this is {path}"
             self._emit(Event(EventKind.WARNING, text))
-        for warning in (*self._assembled.warnings, *self._assembled.compiled.warnings):
+        for warning in (*self._assembled.warnings, *self._assembled.compiled.warnings, *changed):
             self._emit(Event(EventKind.WARNING, warning))
 
     def _emit(self, event: Event) -> None:
@@ -333,9 +351,9 @@ class _Run:
         """The first signal stops gracefully, the second cancels."""
         self._interrupts += 1
         if self._interrupts == 1:
-            coordinator.request_stop(130).add_done_callback(self._on_stop_settled)
+            coordinator.requests.stop(130).add_done_callback(self._on_stop_settled)
         else:
-            coordinator.request_cancel(130)
+            coordinator.requests.cancel(130)
 
     def _on_stop_settled(self, stop: asyncio.Future[CheckpointRecord]) -> None:
         """A stop that did not come about is told, and the next signal asks for one again."""

@@ -69,7 +69,7 @@ class JobLife:
     def __init__(self) -> None:
         self._state = JobState.CREATED
         self._restarts = 0
-        self._turn = 0  # tells the delays of one restart or rescale from those of others
+        self._replacement = 0  # tells the delays of one restart or rescale from those of others
         self._is_due = True  # the delay before the next attempt is over
         self._is_ready = False  # the workers for the next attempt are there
         self._stop: ev.StopRequested | None = None
@@ -91,9 +91,9 @@ class JobLife:
         return self._restarts
 
     @property
-    def turn(self) -> int:
+    def replacement(self) -> int:
         """How often an attempt was replaced by the next one; in `ScheduleRestart` and `RestartDue`."""
-        return self._turn
+        return self._replacement
 
     @property
     def is_live(self) -> bool:
@@ -186,7 +186,7 @@ class JobLife:
         return JobState.DEPLOYING, [ev.DeployAttempt()]
 
     def _on_restart_due(self, event: ev.RestartDue) -> _Step:
-        if event.restart != self._turn:
+        if event.replacement != self._replacement:
             # A further failure has scheduled anew while this one was on its way.
             return self._state, []
         self._is_due = True
@@ -217,13 +217,13 @@ class JobLife:
     def _on_rescale_point(self) -> _Step:
         # From here on the job has the new parallelism, in this coordinator.
         assert self._rescale is not None, f"nobody asked for a rescale; {self._history}"
-        self._turn += 1
+        self._replacement += 1
         self._is_due = self._is_ready = False
         return JobState.RESTARTING, [
             ev.AbortCheckpoints(CheckpointFailure.ABORTED_BY_RESCALE),
             ev.ReleaseAttempt(),
             ev.ChangeParallelism(self._rescale.parallelism),
-            ev.ScheduleRestart(0.0, self._turn),
+            ev.ScheduleRestart(0.0, self._replacement),
         ]
 
     def _on_rescale_failed(self, event: ev.RescaleCheckpointFailed) -> _Step:
@@ -300,10 +300,10 @@ class JobLife:
         if has_attempt:
             actions.append(ev.ReleaseAttempt())
         self._restarts += 1
-        self._turn += 1
+        self._replacement += 1
         self._is_due = self._is_ready = False
         self._lost_late = ()
-        return JobState.RESTARTING, [*actions, ev.ScheduleRestart(verdict.delay, self._turn)]
+        return JobState.RESTARTING, [*actions, ev.ScheduleRestart(verdict.delay, self._replacement)]
 
     def _end(self, state: JobState, exit_code: int, reason: str) -> _Step:
         is_cancelled = state is JobState.CANCELLED

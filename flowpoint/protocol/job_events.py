@@ -63,9 +63,9 @@ class FurtherLoss:
 
 @dataclass(frozen=True, slots=True)
 class RestartDue:
-    """The delay of `ScheduleRestart(restart=...)` is over."""
+    """The delay of `ScheduleRestart(replacement=...)` is over."""
 
-    restart: int
+    replacement: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +219,10 @@ class ReleaseAttempt:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRestart:
-    """Send `RestartDue(restart)` after `delay` seconds. Replaces the one scheduled before."""
+    """Send `RestartDue(replacement)` after `delay` seconds. Replaces the one scheduled before."""
 
     delay: float
-    restart: int
+    replacement: int
 
 
 @dataclass(frozen=True, slots=True)

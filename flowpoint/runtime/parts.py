@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -93,41 +93,41 @@ class KeyedPart:
     def freeze(self) -> Captured:
         """The same without a barrier: changed entries have outgrown memory and go out early, into the next snapshot."""
         frozen = self.backend.freeze(full=self.must_be_full or not self.incremental)
-        states = self.backend.schemas()
 
-        async def write() -> SubtaskState:
-            try:
-                files = await self.write_state(self.uid, frozen)
-            except BaseException:
-                frozen.failed()
-                raise
+        async def write() -> tuple[StateFile, ...]:
+            files = await self.write_state(self.uid, frozen)
             kept = () if frozen.full else self.files[: len(self.files) - frozen.replaces]
             self.files = (*kept, *files)
             self.must_be_full = False
-            frozen.durable()
-            if self.is_broadcast:
-                return SubtaskState(broadcast=self.files, states=states)
-            return SubtaskState(files=self.files, groups=self.groups, states=states)
+            return self.files
 
-        return Captured(write, frozen.failed)
+        return self._captured(frozen, write)
 
     async def capture_savepoint(self, barrier: Barrier) -> Captured:
         """Freeze everything, beside the chain of files."""
         frozen = self.backend.freeze_detached()
+        # No uid has a slash in it: an operator may have both kinds of state.
+        name = f"{self.uid}/broadcast" if self.is_broadcast else self.uid
+
+        async def write() -> tuple[StateFile, ...]:
+            return tuple(await self.write_savepoint(name, frozen, barrier.savepoint))
+
+        return self._captured(frozen, write)
+
+    def _captured(self, frozen: Frozen, write_files: Callable[[], Awaitable[tuple[StateFile, ...]]]) -> Captured:
+        """What `frozen` becomes once `write_files` has made it durable; the backend learns how that ended."""
         states = self.backend.schemas()
 
         async def write() -> SubtaskState:
             try:
-                # No uid has a slash in it: an operator may have both kinds of state.
-                name = f"{self.uid}/broadcast" if self.is_broadcast else self.uid
-                files = await self.write_savepoint(name, frozen, barrier.savepoint)
+                files = await write_files()
             except BaseException:
                 frozen.failed()
                 raise
             frozen.durable()
             if self.is_broadcast:
-                return SubtaskState(broadcast=tuple(files), states=states)
-            return SubtaskState(files=tuple(files), groups=self.groups, states=states)
+                return SubtaskState(broadcast=files, states=states)
+            return SubtaskState(files=files, groups=self.groups, states=states)
 
         return Captured(write, frozen.failed)
 

@@ -61,7 +61,9 @@ class StateAssembly:
         """The keyed state of an operator: opened, and empty until `restore`."""
         groups = self._groups(spec.uid, subtask.index)
         attempt = f"a{self._deploy.attempt}-w{self._around.worker}"
-        work_dir = f"{self._deploy.work_dir}/{attempt}/{subtask.task}-{subtask.index}"
+        # Several operators of one chain may have state: each has a folder of its own.
+        place = self._plan.tasks[subtask.task].operators.index(spec.uid)
+        work_dir = f"{self._deploy.work_dir}/{attempt}/{subtask.task}-{subtask.index}/{place}"
         return self._part(spec.uid, subtask, groups, self._open(self._settings, work_dir, spec.uid))
 
     async def restore(self, part: KeyedPart, index: int) -> None:

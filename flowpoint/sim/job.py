@@ -124,7 +124,7 @@ class Programs:
         context = process.context.copy()
         self.world.trace.tell("person", f"{request.replace('_', 's for a ', 1)}, of {process.name}")
         if request is FaultKind.ASK_CANCEL:
-            self.world.loop.call_soon(coordinator.request_cancel, INTERRUPTED, context=context)
+            self.world.loop.call_soon(coordinator.requests.cancel, INTERRUPTED, context=context)
         else:
             self.world.loop.call_soon(self._request, process, coordinator, request, context=context)
 
@@ -140,16 +140,16 @@ class Programs:
                 await self._rescale(process, coordinator)
                 return
             if request is FaultKind.ASK_STOP:
-                record = await coordinator.request_stop(INTERRUPTED)
+                record = await coordinator.requests.stop(INTERRUPTED)
             elif request is FaultKind.ASK_STOP_TO:
-                record = await coordinator.request_stop(INTERRUPTED, SAVEPOINTS)
+                record = await coordinator.requests.stop(INTERRUPTED, SAVEPOINTS)
                 if record.savepoint_bytes is None:
                     raise CheckpointFailed("the job has ended without a savepoint")
             elif request is FaultKind.ASK_SAVEPOINT:
-                record = await coordinator.request_savepoint(SAVEPOINTS)
+                record = await coordinator.requests.savepoint(SAVEPOINTS)
                 self.savepoints.append(record.savepoint)
             else:
-                record = await coordinator.request_checkpoint()
+                record = await coordinator.requests.checkpoint()
         except (CheckpointFailed, UsageError) as error:
             process.tell(f"answers {request}: {error}")
         else:
@@ -160,7 +160,7 @@ class Programs:
 
     async def _rescale(self, process: SimProcess, coordinator: Coordinator) -> None:
         wanted = self.draw.randint(1, PARALLELISM_MAX)
-        await coordinator.request_rescale(wanted)
+        await coordinator.requests.rescale(wanted)
         process.tell(f"answers that the parallelism is {wanted}")
         self.world.trace.mark(f"done {FaultKind.ASK_RESCALE}")
 

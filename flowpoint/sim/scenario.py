@@ -17,8 +17,10 @@ from random import Random
 from flowpoint.sim.checkers import OutputChecker, SavepointChecker, StorageChecker
 from flowpoint.sim.faults import ALL_FAULTS, FaultKind, FaultMix, draw_mix
 from flowpoint.sim.job import INTERRUPTED, ROOT, SAVEPOINTS, Programs, install
-from flowpoint.sim.jobs import JOB_FILE, OUTPUT, STORAGE, JobShape, check_output, draw_shape, input_files, job_text
+from flowpoint.sim.job_text import input_files, job_text
+from flowpoint.sim.jobs import JOB_FILE, OUTPUT, STORAGE, JobShape, draw_shape
 from flowpoint.sim.message_checker import MessageChecker
+from flowpoint.sim.references import check_output
 from flowpoint.sim.topologies import Row
 from flowpoint.sim.world import InvariantBroken, SimProcess, SimWorld
 

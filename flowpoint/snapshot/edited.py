@@ -38,7 +38,7 @@ from flowpoint.snapshot.storage import SLICE_BYTES, Storage
 from flowpoint.snapshot.value_fit import fit, fit_any
 from flowpoint.snapshot.value_text import json_of, text_of
 from flowpoint.snapshot.writer import DELTA
-from flowpoint.state.file_format import FileBuilder
+from flowpoint.state.file_builder import FileBuilder
 from flowpoint.state.spec import ABSENT, TOMBSTONE
 
 _ENTRY: Final = ABSENT

@@ -159,7 +159,7 @@ class Evolution:
     """How the states of one operator, as one manifest has them, become those of the job.
 
     conversions: of the states whose values change, by name.
-    read_anew: states of no declared type: they may hold instances of classes that have changed since.
+    read_anew: states that may hold instances of classes that have changed since, in keys or in values of no type.
     left_behind: states that the job no longer has.
     refusals: why the restore is refused, a sentence each; empty: it is not.
     """
@@ -265,7 +265,7 @@ def _evolve_state(evolution: Evolution, spec: StateSpec, stored: StoredState) ->
         evolution.conversions[spec.name] = conversion
         if conversion.refusal:
             evolution.refusals.append(conversion.refusal)
-    elif spec.type.is_any and stored.classes != evolution.registry.digest:
+    elif stored.classes != evolution.registry.digest:
         evolution.read_anew.add(spec.name)
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Protocol
 
+from flowpoint.codec.keys import place_width
 from flowpoint.codec.values import Codec
 from flowpoint.errors import IncompatibleStateError, InternalError
 from flowpoint.model.manifest import StateFile
@@ -27,6 +28,8 @@ from flowpoint.state.chain import Chain
 from flowpoint.state.evolution import Evolution
 from flowpoint.state.file_format import Block, FileReader, ReadRange
 from flowpoint.state.frozen import FrozenState
+from flowpoint.state.placed_files import PlacedFiles, PlacedState
+from flowpoint.state.restored import RestoredBase, RestoredMapBase
 from flowpoint.state.spec import TOMBSTONE, StateSpec
 from flowpoint.state.tables import AnyTable, Base, LayeredMapTable, LayeredTable, MapBase
 
@@ -81,23 +84,22 @@ class LayeredBackend:
         self._unclaimed: set[str] = set()
         self._frozen_count = 0
         self._bases_in_writing = 0
-        self._restored_from = 0
 
     # ------------------------------------------------------------------ tables
 
     def table(self, spec: StateSpec) -> LayeredTable:
         """See `backend.Backend`."""
-        table = self._open(spec)
+        table = self._opened(spec)
         assert isinstance(table, LayeredTable), f"{spec} asked for as a plain table"
         return table
 
     def map_table(self, spec: StateSpec) -> LayeredMapTable:
         """See `backend.Backend`."""
-        table = self._open(spec)
+        table = self._opened(spec)
         assert isinstance(table, LayeredMapTable), f"{spec} asked for as a map table"
         return table
 
-    def _open(self, spec: StateSpec) -> AnyTable:
+    def _opened(self, spec: StateSpec) -> AnyTable:
         table = self.tables.get(spec.name)
         if table is None:
             return self._create(spec)
@@ -195,7 +197,7 @@ class LayeredBackend:
         if self._bases_in_writing:
             return False
         if not self.segments or not self.segments[0].durable:
-            return self._store.relieve()
+            return self._store.relieve() or self._move_some()
         oldest = self.segments[0]
         if oldest.merging is None:
             oldest.merging = _slices(oldest)
@@ -210,6 +212,16 @@ class LayeredBackend:
             del table.frozen[0]
         del self.segments[0]
         return bool(self.segments) and self.segments[0].durable
+
+    def _move_some(self) -> bool:
+        """Move a few entries out of the files that were restored; True when there is more."""
+        for table in self.tables.values():
+            if isinstance(table.base, RestoredBase):
+                table.base.move_some()
+                if table.base.has_moved:
+                    table.base = table.base.base  # what it was made of, by kind of table
+                return True
+        return False
 
     # ------------------------------------------------------------------ restore
 
@@ -232,32 +244,60 @@ class LayeredBackend:
         """See `backend.Backend`."""
         if evolution is None:
             evolution = Evolution(self.operator, self.codec.registry)
-        self._restored_from += 1
+        readers = [(file, FileReader(file.path, data, file.bytes)) for file, data in files]
         taken = 0
-        for file, data in files:
-            reader = FileReader(file.path, data, file.bytes)
-            for block in reader.blocks(evolution.keys, *groups, evolution.value_codec):
-                if block.state not in evolution.left_behind:
-                    self._take(file.path, block, evolution)
-                taken += len(block.keys) + len(block.dead)
-                while self._store.relieve():
-                    pass
+        # What must become something else is read at once: what cannot is found before any record flows.
+        if evolution.is_as_stored and all(self._is_placed(reader) for _, reader in readers):
+            for file, reader in readers:
+                self._open(file, reader, _both(groups, file.groups))
+                taken += reader.entries
                 yield taken
-            self.chain.adopt(file.bytes, is_base=file.kind == "base")
-        if self._restored_from > 1 or evolution.has_changed:
-            # The files of several old subtasks are not one chain; nor are those of an older version and what follows.
+        else:
+            for file, reader in readers:
+                for block in reader.blocks(evolution.keys, *_both(groups, file.groups), evolution.value_codec):
+                    if block.state not in evolution.left_behind:
+                        self._take(file.path, block, evolution)
+                    taken += len(block.keys) + len(block.dead)
+                    while self._store.relieve():
+                        pass
+                    yield taken
+        for file, reader in readers:
+            first, last = _both(groups, file.groups)
+            size = sum(ref.size for ref in reader.refs if ref.last >= first and ref.first <= last)
+            self.chain.adopt(size, is_base=file.kind == "base")
+        if evolution.has_changed:
+            # Values of an older version must not stay below newer ones.
             self.chain.is_broken = True
 
-    def _take(self, file: str, block: Block, evolution: Evolution) -> None:
-        table = self.tables.get(block.state)
+    def _is_placed(self, reader: FileReader) -> bool:
+        return reader.placed is not None and reader.placed.max_parallelism == self.max_parallelism
+
+    def _open(self, file: StateFile, reader: FileReader, groups: tuple[int, int]) -> None:
+        """Read from a file what is asked for, until it has moved over."""
+        width = place_width(self.max_parallelism)
+        clip = groups[0] * width, (groups[1] + 1) * width
+        for number, (name, kind) in enumerate(reader.states):
+            table = self._restored_table(file.path, name, kind)
+            if not isinstance(table.base, RestoredBase):
+                restored = RestoredMapBase if isinstance(table, LayeredMapTable) else RestoredBase
+                table.base = restored(table.base, PlacedFiles(), self.max_parallelism)
+            table.base.files.add(PlacedState(reader, number, self.codec, clip))
+
+    def _restored_table(self, file: str, name: str, kind: str) -> AnyTable:
+        """The table of a state in a file."""
+        table = self.tables.get(name)
         if table is None:
-            table = self._create(StateSpec(block.state, block.kind))  # type: ignore[arg-type]  # checked by the reader
-            self._unclaimed.add(block.state)
-        elif table.spec.kind != block.kind:
+            table = self._create(StateSpec(name, kind))  # type: ignore[arg-type]  # checked by the reader
+            self._unclaimed.add(name)
+        elif table.spec.kind != kind:
             raise IncompatibleStateError(
-                f"cannot restore state '{block.state}' of operator '{self.operator}' from {file}: it is a {block.kind} "
+                f"cannot restore state '{name}' of operator '{self.operator}' from {file}: it is a {kind} "
                 f"there, and the job declares a {table.spec.kind}; give the new state another name"
             )
+        return table
+
+    def _take(self, file: str, block: Block, evolution: Evolution) -> None:
+        table = self._restored_table(file, block.state, block.kind)
         table.base.absorb(block.keys, evolution.converted(block.state, block.keys, block.values))
         if block.dead:
             table.base.absorb(block.dead, [TOMBSTONE] * len(block.dead))
@@ -267,6 +307,11 @@ class LayeredBackend:
         self.tables.clear()
         self.segments.clear()
         self._store.close()
+
+
+def _both(groups: tuple[int, int], others: tuple[int, int]) -> tuple[int, int]:
+    """The key groups that are in both ranges."""
+    return max(groups[0], others[0]), min(groups[1], others[1])
 
 
 def _slices(segment: Segment) -> Iterator[tuple[Base, list[Any], list[Any]]]:

@@ -80,13 +80,14 @@ class StateSpec:
     def to_data(self, classes: str = "") -> dict[str, Any]:
         """As JSON-able data, for the manifest's `states`; what is not known is left out.
 
-        classes: stands for all classes that the job declares (`TypeRegistry.digest`), for a state of no declared type.
+        classes: stands for all classes that the job declares (`TypeRegistry.digest`): any of them may be in a key, and in
+            a value of no declared type.
         """
         data: dict[str, Any] = {"kind": self.kind, "version": self.version}
         if not self.type.is_any:
             data["type"] = self.type.to_data()
-        elif classes:
-            data["classes"] = classes
         if not self.key.is_any:
             data["key"] = self.key.to_data()
+        if classes:
+            data["classes"] = classes
         return data

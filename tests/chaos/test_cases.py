@@ -268,7 +268,9 @@ def test_ac27_a_commit_whose_answer_is_lost_twice_in_a_row_doubles_nothing(shell
 
     settings = ("checkpoint.interval=200ms", "restart.delay=100ms", "state.backend=heap")
     done = shell.run(
-        *("run", "job.py", "-p", "6", "--workers", "2"), *(word for one in settings for word in ("--set", one)), timeout=60
+        *("run", "job.py", "-p", "6", "--workers", "2"),
+        *(word for one in settings for word in ("--set", one)),
+        timeout=60,
     )
 
     assert done.code == 0, done

@@ -355,7 +355,7 @@ def test_reading_and_writing_go_on_while_a_base_is_written(open_one: Open) -> No
         table.delete(4999 - turn)
         job.backend.merge_some()
         assert table.get(2500) == 2500
-    file = StateFile("b", "base", sum(map(len, data)), "", frozen.entries)
+    file = StateFile("b", "base", sum(map(len, data)), "", frozen.entries, (0, MAX - 1))
     frozen.durable()
     job.merge()
 
@@ -458,7 +458,10 @@ def test_state_moves_to_another_parallelism_and_back(open_one: Open) -> None:
     one.checkpoint()
     expected = {f"k{n}": n for n in range(500) if n % 7}
 
-    three = [Job(restored(open_one, one, groups=group_range(i, 3, MAX))) for i in range(3)]
+    three = [
+        Job(restored(open_one, one, groups=group_range(i, 3, MAX)), one.share(*group_range(i, 3, MAX)))
+        for i in range(3)
+    ]
 
     for i, job in enumerate(three):
         first, last = group_range(i, 3, MAX)
@@ -466,10 +469,14 @@ def test_state_moves_to_another_parallelism_and_back(open_one: Open) -> None:
         for key in contents(job.backend):
             job.backend.table(VALUE).put(key, -1)
         expected |= dict.fromkeys(contents(job.backend), -1)
-        job.checkpoint(full=True)
-    merged = restored(open_one, *three)
-    assert contents(merged) == expected
-    assert merged.freeze().full
+        job.checkpoint()
+        job.files = job.share(first, last)
+    merged = Job(restored(open_one, *three), tuple(file for job in three for file in job.files))
+    assert contents(merged.backend) == expected
+    merged.backend.table(VALUE).put("k1", "changed")
+    merged.checkpoint()
+    assert merged.files[-1][0].kind == "delta", "nothing is written again that the files have"
+    assert contents(restored(open_one, merged)) == expected | {"k1": "changed"}
 
 
 def test_restoring_reads_only_the_blocks_it_needs(open_one: Open) -> None:
@@ -545,7 +552,7 @@ def test_a_damaged_file_is_named(open_one: Open) -> None:
     [(file, data)] = job.files
 
     with pytest.raises(SnapshotError, match=r"1\.base"):
-        open_one().restore([(file, data[:20] + b"?" + data[21:])], (0, MAX - 1))
+        contents(restored(open_one, Job(open_one(), ((file, data[:20] + b"?" + data[21:]),))))
 
 
 # ---------------------------------------------------------------------- memory
@@ -638,7 +645,7 @@ def detached(job: Job) -> Job:
 def written(frozen: Frozen) -> tuple[StateFile, bytes]:
     data = b"".join(frozen.chunks())
     frozen.durable()
-    return StateFile("savepoint", "base", len(data), ""), data
+    return StateFile("savepoint", "base", len(data), "", 0, (0, MAX - 1)), data
 
 
 def test_a_detached_file_holds_everything_and_the_chain_goes_on_without_it(open_one: Open) -> None:
@@ -684,7 +691,7 @@ def test_what_is_written_while_a_detached_file_is_made_is_not_in_it(open_one: Op
     job.checkpoint()
     job.merge()
 
-    savepoint = Job(job.backend, ((StateFile("savepoint", "base", len(data), ""), bytes(data)),))
+    savepoint = Job(job.backend, ((StateFile("savepoint", "base", len(data), "", 0, (0, MAX - 1)), bytes(data)),))
     assert contents(restored(open_one, savepoint), LIST) == {number: [number] for number in range(300)}
     assert contents(restored(open_one, job), LIST) == contents(job.backend, LIST)
 

@@ -21,7 +21,14 @@ from flowpoint.protocol.restart import GiveUp, Restart
 EVENTS = {
     event: event(**{field.name: value for field in fields(event) if (value := SAMPLES.get(field.name)) is not None})
     for SAMPLES in [
-        {"reason": "disk full", "verdict": Restart(1.5), "restart": 1, "checkpoint": 9, "lost": (0,), "parallelism": 3}
+        {
+            "reason": "disk full",
+            "verdict": Restart(1.5),
+            "replacement": 1,
+            "checkpoint": 9,
+            "lost": (0,),
+            "parallelism": 3,
+        }
     ]
     for event in ev.JobEvent.__args__
 }
@@ -156,7 +163,7 @@ def test_when_a_worker_dies_then_it_is_killed_the_others_released_and_all_starts
         ev.AbortCheckpoints(CheckpointFailure.ABORTED_BY_FAILOVER),
         ev.KillWorkers((1,)),
         ev.ReleaseAttempt(),
-        ev.ScheduleRestart(0.0, restart=1),
+        ev.ScheduleRestart(0.0, replacement=1),
     ]
     assert life.handle(ev.RestartDue(1)) == [ev.SpawnWorkers()]
     assert life.handle(ev.WorkersReady()) == [ev.DeployAttempt()]
@@ -170,7 +177,7 @@ def test_when_a_user_function_raises_then_the_workers_are_kept():
     actions = life.handle(ev.FailureSeen("ValueError", Restart(1.0)))
 
     assert not any(isinstance(action, ev.KillWorkers) for action in actions)
-    assert actions[-1] == ev.ScheduleRestart(1.0, restart=1)
+    assert actions[-1] == ev.ScheduleRestart(1.0, replacement=1)
 
 
 def test_when_the_workers_are_ready_before_the_delay_is_over_then_the_delay_is_still_kept():
@@ -186,7 +193,7 @@ def test_when_a_second_worker_dies_while_restarting_then_everything_is_awaited_a
 
     actions = life.handle(ev.FailureSeen("worker 0 was killed", Restart(1.0), lost=(0,)))
 
-    assert actions == [ev.KillWorkers((0,)), ev.ScheduleRestart(1.0, restart=2)]
+    assert actions == [ev.KillWorkers((0,)), ev.ScheduleRestart(1.0, replacement=2)]
     assert life.awaits_workers
     assert told(life, ev.RestartDue(1)) == []  # of the delay before, on its way when the second worker died
     assert told(life, ev.RestartDue(2), ev.WorkersReady()) == [ev.SpawnWorkers(), ev.DeployAttempt()]
@@ -215,7 +222,7 @@ def test_when_hopeless_news_comes_while_restarting_then_the_job_fails():
 def test_when_a_worker_dies_before_the_first_attempt_then_nothing_is_released():
     life = life_after(ev.Begin())
 
-    assert life.handle(LOST) == [ev.KillWorkers((1,)), ev.ScheduleRestart(0.0, restart=1)]
+    assert life.handle(LOST) == [ev.KillWorkers((1,)), ev.ScheduleRestart(0.0, replacement=1)]
 
 
 def test_when_the_failure_is_hopeless_then_the_job_fails_with_its_reason():
@@ -231,8 +238,8 @@ def test_when_a_stop_is_asked_for_and_a_failure_comes_then_it_still_happens_afte
     life = life_after(*PATHS[JobState[state]], ev.StopRequested())
 
     life.handle(LOST)
-    restart = life.turn
-    actions = told(life, ev.RestartDue(restart), ev.WorkersReady(), ev.AllDeployed())
+    replacement = life.replacement
+    actions = told(life, ev.RestartDue(replacement), ev.WorkersReady(), ev.AllDeployed())
 
     assert actions[-3:] == [
         ev.StartRecords(),
@@ -293,7 +300,7 @@ def test_when_the_last_entry_cannot_be_written_then_the_job_restarts_and_replace
         ev.AbortCheckpoints(CheckpointFailure.ABORTED_BY_FAILOVER),
         ev.KillWorkers((1,)),
         ev.ReleaseAttempt(),
-        ev.ScheduleRestart(1.0, restart=1),
+        ev.ScheduleRestart(1.0, replacement=1),
     ]
 
 
@@ -336,7 +343,7 @@ def test_when_a_rescale_is_asked_for_then_a_checkpoint_is_taken_and_the_next_att
         ev.AbortCheckpoints(CheckpointFailure.ABORTED_BY_RESCALE),
         ev.ReleaseAttempt(),
         ev.ChangeParallelism(3),
-        ev.ScheduleRestart(0.0, restart=1),
+        ev.ScheduleRestart(0.0, replacement=1),
     ]
     assert told(life, ev.RestartDue(1), ev.WorkersReady()) == [ev.SpawnWorkers(), ev.DeployAttempt()]
     assert life.handle(ev.AllDeployed()) == [ev.StartRecords(), ev.ReportRescaled()]
@@ -543,9 +550,9 @@ class World:
             case ev.ReleaseAttempt():
                 self.slots = tuple("releasing" if now == "busy" else now for now in self.slots)
                 self.deploying = self.flowing = self.periodic = False
-            case ev.ScheduleRestart(_, restart):
+            case ev.ScheduleRestart(_, replacement):
                 self.stale_timers += (self.timer,) if self.timer else ()
-                self.timer = restart
+                self.timer = replacement
             case ev.StartRecords():
                 self.flowing = self.periodic = True
             case ev.ResumeCheckpoints():

@@ -17,9 +17,10 @@ import pytest
 from xxhash import xxh3_64_hexdigest
 
 from flowpoint.connectors.part_writer import PartWriter
-from flowpoint.coordinator import checkpoints as checkpoints_module
+from flowpoint.coordinator import publishing as publishing_module
 from flowpoint.coordinator.checkpoints import Checkpoints
 from flowpoint.coordinator.coordinator import Coordinator
+from flowpoint.coordinator.publishing import Publishing
 from flowpoint.model import messages
 from flowpoint.model.manifest import StateFile, SubtaskState
 from flowpoint.model.plan import JobPlan, SubtaskId
@@ -143,10 +144,11 @@ def ack_missing(patch: pytest.MonkeyPatch) -> None:
     def collect(plan: JobPlan, acks: dict[SubtaskId, Any]) -> Any:
         return collect_operators(plan, {subtask: acks.get(subtask, {}) for subtask in plan.subtasks()})
 
-    patch.setattr(checkpoints_module, "collect_operators", collect)
+    patch.setattr(publishing_module, "collect_operators", collect)
 
 
 # ---------------------------------------------------------------------- late acknowledgements
+
 
 def late_acks(patch: pytest.MonkeyPatch) -> None:
     """Acknowledgements of an attempt that has failed still complete its checkpoint.
@@ -168,15 +170,15 @@ def late_acks(patch: pytest.MonkeyPatch) -> None:
         self._scheduler.suspend()
 
     def begin_beside(self: Checkpoints, *args: Any) -> None:
-        pending, self._running = self._running, {}
+        pending, self._triggered = self._triggered, {}
         begin(self, *args)
-        self._running = pending
+        self._triggered = pending
 
     def release_unheard(self: Coordinator) -> None:
         released[id(self)] = self.attempt
         release(self)
-        for worker in self._members.workers(WorkerState.RELEASING):
-            self._members.released(worker)
+        for worker in self._crew._members.workers(WorkerState.RELEASING):
+            self._crew.released(worker)
 
     async def tail(self: CommitLog, attempt: int) -> Any:
         if not self._known:
@@ -195,15 +197,21 @@ def late_acks(patch: pytest.MonkeyPatch) -> None:
 
 def early_commit(patch: pytest.MonkeyPatch) -> None:
     """Sinks are told to commit when the manifest is there, before the commit entry."""
-    append = Checkpoints._append
+    append, on_ack = Publishing._append, Checkpoints.on_ack
+    tellers: dict[int, Checkpoints] = {}  # publishing -> who tells the workers
 
-    async def tell_first(self: Checkpoints, manifest: Any, *more: Any) -> Any:
-        self._send(messages.Complete(manifest.attempt, manifest.id))
+    def note(self: Checkpoints, *args: Any) -> Any:
+        tellers[id(self._publishing)] = self
+        return on_ack(self, *args)
+
+    async def tell_first(self: Publishing, manifest: Any, *more: Any) -> Any:
+        tellers[id(self)]._send(messages.Complete(manifest.attempt, manifest.id))
         # Time for the sinks, as they are to be first.
         await asyncio.sleep(0.03)
         return await append(self, manifest, *more)
 
-    patch.setattr(Checkpoints, "_append", tell_first)
+    patch.setattr(Checkpoints, "on_ack", note)
+    patch.setattr(Publishing, "_append", tell_first)
 
 
 # ---------------------------------------------------------------------- old attempts' files

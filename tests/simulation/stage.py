@@ -27,12 +27,13 @@ from flowpoint.model.settings import CheckpointSettings, HeartbeatSettings, Rest
 from flowpoint.sim.checkers import OutputChecker, StorageChecker
 from flowpoint.sim.faults import FaultKind
 from flowpoint.sim.job import ROOT, install
-from flowpoint.sim.jobs import JOB_FILE, OUTPUT, STORAGE, Row
+from flowpoint.sim.jobs import JOB_FILE, OUTPUT, STORAGE
 from flowpoint.sim.message_checker import MessageChecker
 from flowpoint.sim.network import SimLink
 from flowpoint.sim.scenario import read_output
+from flowpoint.sim.topologies import Row
 from flowpoint.sim.world import Point, SimProcess, SimWorld
-from flowpoint.transport.control import decode_message
+from flowpoint.transport.control import decode_message, encode_message
 from tests.simulation.witness import LOG, witness
 
 HEAD = """\
@@ -40,6 +41,7 @@ from flowpoint import Job, KeyedProcessFunction, MapState, ValueState
 from flowpoint.connectors import CollectionSource, FileSink, FileSource, SequenceSource
 from flowpoint.runtime.contracts import Split
 from tests.simulation.witness import CommitFailsSink, CommitNotHeardSink, LogSource, RefusingSink, see
+from tests.simulation.witness import SlowlyRefusingSink
 
 job = Job("simulated")
 """
@@ -153,6 +155,12 @@ class Stage:
                     done.append(True)
 
         self.world.network.watch(watch)
+
+    def slip_in(self, sender: SimProcess, receiver: SimProcess, message: messages.Message) -> None:
+        """Let a message arrive that the sender would not say now. The checkers do not hear it."""
+        # The first of two links: the other one is for heartbeats.
+        control = next(link for link in sender.links.values() if link.peer is receiver)
+        control._out.put(encode_message(message))
 
     def ask_to_stop(self) -> None:
         """Ctrl-C."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -123,13 +124,29 @@ def test_ac07_an_acknowledgement_that_comes_after_the_failover_began_counts_for_
         stage.world.loop.call_later(0.05, stage.kill, other)
         return True
 
+    def say_it_again(link, message):
+        """The same arrives while the next attempt restores, and under the number of each checkpoint that it takes."""
+        if message.attempt == 2:
+            survivor, *_ = stage.workers()
+            again.add(type(message))
+            number = message.checkpoint if isinstance(message, messages.Trigger) else held[0].checkpoint
+            stage.slip_in(survivor, link.owner, replace(held[0], checkpoint=number))
+
+    again: set[type] = set()
     stage.on_message(messages.Ack, hold_and_kill, once=True)
+    for kind in (messages.Deploy, messages.Trigger):
+        stage.on_message(kind, say_it_again)
 
     async def script():
-        await stage.finish(stage.start())
+        run = stage.start()
+        await stage.until(lambda: stage.completed(4))
+        # What the next attempt starts from has nothing of the late words in it.
+        stage.kill(stage.workers()[0])
+        await stage.finish(run)
 
     stage.play(script())
 
+    assert again == {messages.Deploy, messages.Trigger}
     assert stage.story("commit", "chk-1-a1")
     assert not stage.story("commit", "chk-2-a1")
     assert stage.story("deploys attempt 2, from checkpoint 1")
@@ -444,6 +461,33 @@ def test_ac26_no_checkpoint_completes_while_the_target_refuses_what_it_had_taken
 
     stage.play(script())
 
+    assert stage.output() == once_each(*range(1, 1001))
+
+
+def test_ac26_while_a_write_is_not_confirmed_no_checkpoint_completes_and_its_failure_loses_nothing():
+    sink = f'SlowlyRefusingSink("{OUTPUT}", format="jsonl"), uid="out"'
+    stage = Stage(numbers(1001, rate=1000) + ROWS, settings(timeout=60.0), output=sink)
+    completed: list[int] = []
+
+    def known() -> int:
+        return sum(entry.kind == "checkpoint" for entry in stage.storage.commits.values())
+
+    async def script():
+        run = stage.start()
+        witness.failures["target"] = 1
+        await stage.until(lambda: "refused" in witness.seen)
+        completed.append(known())
+        await stage.until(lambda: "failed" in witness.seen)
+        completed.append(known())
+        assert not any(400 <= n < 500 for (n,) in stage.output())
+        await stage.finish(run)
+
+    stage.play(script())
+
+    before, after = completed
+    # One may have been on its way whose barrier came before the write.
+    assert 1 < before <= after <= before + 1
+    assert stage.story("fails", "the target had no room for 400 to 499 after 5 s")
     assert stage.output() == once_each(*range(1, 1001))
 
 

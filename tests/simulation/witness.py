@@ -6,6 +6,7 @@ machine would be. `stage` resets it before each run.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, TypeVar
 
 from flowpoint.connectors import FileSink
@@ -91,6 +92,41 @@ class _RefusingWriter:
         if witness.fails("prepare"):
             raise StorageError("the target refuses what it had taken")
         return committable
+
+
+class SlowlyRefusingSink(FileSink):
+    """A target that is written to beside the stream, has no answer for 400 to 499 for 5 s, and then refuses (AC-26)."""
+
+    async def open(self, ctx: ConnectorContext) -> Any:
+        return _SlowlyRefusingWriter(await super().open(ctx))
+
+
+class _SlowlyRefusingWriter:
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._unconfirmed: asyncio.Task[None] | None = None
+
+    async def write(self, batch: list[Any]) -> None:
+        await self._inner.write(batch)
+        refused = any(400 <= n < 500 for (n,) in batch)
+        if refused and self._unconfirmed is None and witness.fails("target"):
+            witness.seen.append("refused")
+            self._unconfirmed = asyncio.create_task(self._refuse())
+
+    async def _refuse(self) -> None:
+        await asyncio.sleep(5.0)
+        witness.seen.append("failed")
+        raise StorageError("the target had no room for 400 to 499 after 5 s")
+
+    async def prepare(self, checkpoint: int) -> Any:
+        if self._unconfirmed is not None:
+            await self._unconfirmed
+        return await self._inner.prepare(checkpoint)
+
+    async def close(self) -> None:
+        if self._unconfirmed is not None:
+            self._unconfirmed.cancel()
+        await self._inner.close()
 
 
 class CommitNotHeardSink(FileSink):

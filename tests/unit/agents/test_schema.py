@@ -13,7 +13,7 @@ pytest.importorskip("langgraph")
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
-from flowpoint.agents.migrations import Add, Convert, Drop, Rename, RenameNode
+from flowpoint.agents.migrations import Add, Convert, ConvertSend, Drop, Rename, RenameNode
 from flowpoint.agents.schema import Schema
 from flowpoint.agents.types import types_of
 from flowpoint.errors import BadRecordError, ConfigError, SchemaError
@@ -464,6 +464,67 @@ def test_a_send_to_a_node_that_is_gone_is_refused_by_name() -> None:
     deploy(disk, build("work"), interrupt_before=["work"]).invoke({"l": []}, T)
     with pytest.raises(SchemaError, match=r"node 'work' is pending \(a Send\)"):
         deploy(disk, build("labour")).invoke(None, T)
+
+
+class Item(TypedDict):
+    total: Any
+
+
+@pytest.mark.parametrize("waits", ["before", "inside"])
+def test_what_is_sent_to_a_node_that_reads_the_state_follows_the_keys_of_the_state(waits: str) -> None:
+    def build(key: str, kind: Any, worker: str) -> StateGraph:
+        State = TypedDict("State", {key: kind, "note": str, "l": Annotated[list, operator.add]})  # noqa: UP013
+
+        def work(state: Any) -> dict[str, Any]:
+            return {"l": [(state[key], "note" in state, interrupt("?") if waits == "inside" else None)]}
+
+        builder = StateGraph(State)
+        builder.add_node("plan", nothing).add_node(worker, work).add_edge(START, "plan")
+        builder.add_conditional_edges("plan", lambda s: [Send(worker, {key: "7", "note": "n"})], [worker])
+        return builder
+
+    disk = Disk()
+    stop = {"interrupt_before": ["work"]} if waits == "before" else {}
+    deploy(disk, build("total", str, "work"), **stop).invoke({"l": []}, T)
+    steps = [Rename("total", "sum"), RenameNode("work", "labour"), Convert("sum", int), Drop("note")]
+    app = deploy(disk, build("sum", int, "labour"), 2, {1: steps})
+    answer = Command(resume="y") if waits == "inside" else None
+    assert app.invoke(answer, T)["l"] == [(7, False, "y" if waits == "inside" else None)]
+
+
+def sending(worker: str, arg: Any) -> StateGraph:
+    def work(item: Item) -> dict[str, Any]:
+        return {"l": [item["total"]]}
+
+    builder = StateGraph(TypedDict("State", {"total": int, "l": Annotated[list, operator.add]}))
+    builder.add_node("plan", nothing).add_node(worker, work).add_edge(START, "plan")
+    builder.add_conditional_edges("plan", lambda s: [Send(worker, arg)], [worker])
+    return builder
+
+
+@pytest.mark.parametrize("step", [Convert("total", int), Drop("total"), Rename("total", "l")])
+def test_what_is_sent_to_a_node_with_an_input_of_its_own_is_refused_by_name_when_it_may_be_meant(step: Any) -> None:
+    disk = Disk()
+    deploy(disk, sending("work", {"total": "7"}), interrupt_before=["work"]).invoke({"l": []}, T)
+    with pytest.raises(SchemaError, match=r"a Send to node 'work' is pending: its argument has a key 'total'"):
+        deploy(disk, sending("work", {}), 2, {1: [step]}).invoke(None, T)
+
+
+def test_what_is_sent_to_a_node_is_converted_as_the_migration_says() -> None:
+    disk = Disk()
+    deploy(disk, sending("work", {"total": "7", "other": 1}), interrupt_before=["work"]).invoke({"l": []}, T)
+    by_hand = ConvertSend("labour", lambda item: {"total": item["total"] * 2})
+    steps = {1: [Convert("total", int)], 2: [RenameNode("work", "labour")], 3: [by_hand]}
+    app = deploy(disk, sending("labour", {}), 4, steps)
+    assert app.invoke(None, T)["l"] == ["77"]
+
+    broken = {**steps, 3: [ConvertSend("labour", lambda item: item["gone"])]}
+    with pytest.raises(SchemaError, match="the function of the migration failed with KeyError"):
+        deploy(disk, sending("labour", {}), 5, broken).saver.schema.upgrade(
+            deploy(disk, sending("work", {})).saver.stored("t", "", list(disk.rows["t", ""])[1])
+        )
+    with pytest.raises(ConfigError, match="no node 'nowhere'"):
+        Schema.of(sending("work", {}), version=2, migrations={1: [ConvertSend("nowhere", int)]})
 
 
 def test_pending_writes_are_renamed_and_converted_with_their_channels() -> None:

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from flowpoint.coordinator.steps import Steps
 from flowpoint.coordinator.workers import Joined, Lost, NotStarted, Started, Workers
 from flowpoint.errors import WorkerLost
 from flowpoint.model import messages
@@ -75,7 +76,8 @@ class Room:
 
     def __init__(self):
         self.host, self.told = FakeHost(), []
-        self.workers = Workers(self.host, lambda *_: [], None, self.told.append)
+        self.steps = Steps()
+        self.workers = Workers(self.host, lambda *_: [], None, self.told.append, self.steps.start)
 
     def greet(self):
         """The worker's process says hello, before or after the coordinator has its handle."""
@@ -93,7 +95,8 @@ async def test_a_process_that_cannot_be_started_is_told_and_ends_nothing(refusal
     await room.workers.listen()
 
     async with asyncio.TaskGroup() as group:
-        await room.workers.start(0, group)
+        room.steps.enter(group)
+        await room.workers.start(0)
 
     assert room.told == [NotStarted(0, f"cannot start worker 0: {refusal}")]
     assert room.workers.pids() == {}
@@ -105,7 +108,8 @@ async def test_a_link_that_breaks_before_the_process_is_at_hand_is_told_after_it
     await room.workers.listen()
 
     async with asyncio.TaskGroup() as group:
-        starting = group.create_task(room.workers.start(0, group))
+        room.steps.enter(group)
+        starting = group.create_task(room.workers.start(0))
         await asyncio.sleep(0)
         room.greet().on_lost("connection reset")
         assert room.told == []
@@ -124,7 +128,8 @@ async def test_a_hello_that_comes_before_the_process_is_at_hand_is_told_after_it
     await room.workers.listen()
 
     async with asyncio.TaskGroup() as group:
-        starting = group.create_task(room.workers.start(0, group))
+        room.steps.enter(group)
+        starting = group.create_task(room.workers.start(0))
         await asyncio.sleep(0)
         room.greet()
         room.host.may_start.set()
@@ -138,7 +143,8 @@ async def test_a_lost_process_is_among_the_pids_until_it_is_reaped():
     await room.workers.listen()
 
     async with asyncio.TaskGroup() as group:
-        await room.workers.start(0, group)
+        room.steps.enter(group)
+        await room.workers.start(0)
         room.greet().on_lost("connection reset")
         assert room.workers.pids() == {0: (41, 1.5)}
         killing = group.create_task(room.workers.kill(0))

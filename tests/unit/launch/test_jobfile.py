@@ -8,7 +8,7 @@ import traceback
 import pytest
 
 from flowpoint.errors import ConfigError, PlanError, UsageError
-from flowpoint.launch.jobfile import MODULE_NAME, JobSource, build_job, hidden_neighbours, is_loading, load_source
+from flowpoint.launch.jobfile import MODULE_NAME, JobSource, build_job, is_loading, load_source
 from flowpoint.plan.compile import compile_graph
 
 JOB = "from flowpoint import Job\njob = Job('demo')\n"
@@ -108,6 +108,42 @@ def test_a_missing_param_tells_the_person_at_the_shell(build):
     message = message_of(build, "def build(params):\n    return params['input']\n")
 
     assert message.endswith("my-job.py needs a value for 'input': add --param input=VALUE")
+
+
+@pytest.mark.parametrize(
+    ("reading", "ending"),
+    [
+        ("params.get('input', '*.txt')", "never asks for it; did you mean input?"),
+        ("'input' in params", "never asks for it; did you mean input?"),
+        ("params.pop('input', None)", "never asks for it; did you mean input?"),
+        ("params.setdefault('input', 'x')", "never asks for it"),
+        ("None", "never asks for it"),
+    ],
+)
+def test_a_param_that_is_never_asked_for_is_told_with_the_nearest_name(write, reading, ending):
+    text = f"from flowpoint import Job\ndef build(params):\n    params['n']\n    {reading}\n    return Job('a')\n"
+    said: list[str] = []
+
+    build_job(load_source(write(text)), {"inptu": "a", "n": "1"}, said.append)
+
+    assert len(said) == 1
+    assert said[0].startswith("--param inptu is not used: build() in ") and said[0].endswith(ending)
+
+
+@pytest.mark.parametrize("reading", ["dict(params)", "{**params}", "list(params)", "params.items()", "params['inptu']"])
+def test_params_that_are_all_looked_at_are_used(write, reading):
+    text = f"from flowpoint import Job\ndef build(params):\n    {reading}\n    return Job('a')\n"
+    said: list[str] = []
+
+    build_job(load_source(write(text)), {"inptu": "a"}, said.append)
+
+    assert said == []
+
+
+def test_a_missing_param_that_was_mistyped_is_told_as_that(build):
+    message = message_of(build, "def build(params):\n    return params['input']\n", inptu="a")
+
+    assert message.endswith("add --param input=VALUE; did you mean inptu?")
 
 
 def test_no_job_at_all_says_what_to_write(build):
@@ -308,8 +344,8 @@ def test_a_neighbour_that_is_not_what_is_imported_is_named(write):
         write("import click, random\nfrom queue import Queue\nimport neighbour_a\n" + JOB, "random.py")
     )
 
-    build_job(source, {})
-    said = hidden_neighbours(source)
+    said: list[str] = []
+    build_job(source, {}, said.append)
 
     assert [text.partition(" takes ")[0] for text in said] == [
         f"`import click` in {source.path}",

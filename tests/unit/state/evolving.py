@@ -60,7 +60,10 @@ class Version:
         data = b"".join(frozen.chunks())
         kind = "base" if frozen.full else "delta"
         kept = [] if frozen.full else self.files
-        self.files = [*kept, (StateFile(f"{len(self.files)}.{kind}", kind, len(data), "", frozen.entries), data)]
+        self.files = [
+            *kept,
+            (StateFile(f"{len(self.files)}.{kind}", kind, len(data), "", frozen.entries, (0, GROUPS - 1)), data),
+        ]
         frozen.durable()
         return frozen.full
 

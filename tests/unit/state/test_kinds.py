@@ -42,7 +42,7 @@ class Running:
         data = b"".join(frozen.chunks())
         frozen.durable()
         restored = HeapBackend(Codec(), 16)
-        restored.restore([(StateFile("f", "base", len(data), ""), data)], (0, 15))
+        restored.restore([(StateFile("f", "base", len(data), "", groups=(0, 15)), data)], (0, 15))
         return Running(restored)
 
 

@@ -1,4 +1,4 @@
-"""Deployments of an agent over one folder: what `test_schema.py` shows with dicts holds on the real store."""
+"""Deployments of an agent over one folder: what `test_schema.py` shows with dicts holds on the real stores."""
 
 from __future__ import annotations
 
@@ -9,26 +9,22 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-
-pytest.importorskip("langgraph")
-pytest.importorskip("flowpoint.agents.rocks")
-
 from langgraph.channels import DeltaChannel
 from langgraph.types import Command, interrupt
 
 from flowpoint.agents.migrations import Add, Convert, Drop, Rename, RenameNode
-from flowpoint.agents.rocks import RocksSaver
 from flowpoint.agents.schema import Schema
 from flowpoint.agents.types import types_of
 from flowpoint.errors import SchemaError, SealError, UnknownTypeError
+from tests.unit.agents.stores import SAVERS, open_saver
 from tests.unit.agents.test_schema import T, append, asks, graph_of, nothing, parallel, values, versions_of_order
 
 
 class Store:
     """A folder, opened by one deployment after another."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.kind, self.folder = kind, folder
         self.notes: list[str] = []
         self._open = ExitStack()
 
@@ -38,18 +34,17 @@ class Store:
         self._open.close()
         schema = None if version is None else Schema.of(builder, version=version, migrations=migrations)
         self.notes.clear()
-        saver = RocksSaver(
-            self.folder, types=types_of(builder), schema=schema, keys=keys, on_event=lambda e: self.notes.append(e.text)
-        )
+        options = {"types": types_of(builder), "schema": schema, "keys": keys}
+        saver = open_saver(self.kind, self.folder, on_event=lambda e: self.notes.append(e.text), **options)
         return builder.compile(checkpointer=self._open.enter_context(saver), **compiling)
 
     def close(self) -> None:
         self._open.close()
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store(tmp_path / "memory")
+@pytest.fixture(params=SAVERS)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    store = Store(request.param, tmp_path)
     yield store
     store.close()
 

@@ -1,0 +1,133 @@
+"""The end of a job: its last entry in the commit log, its last processes, and the outcome.
+
+    `append` (a step) -> `Appended` -> `exit`, `end_workers` (a step) -> `WorkersGone`
+
+Whoever cancels does not want to wait for a function, a storage or a sink that never returns: then everything that hangs
+is given up after `SHUT_DOWN_SECONDS`, and is found by the next run as after a kill.
+
+Not here: whether and how a job ends (`protocol.job`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flowpoint import errors
+from flowpoint.coordinator.checkpoint_record import CheckpointRecord
+from flowpoint.coordinator.crew import SHUT_DOWN_SECONDS, Crew
+from flowpoint.coordinator.deployment import Deployment
+from flowpoint.coordinator.mail import Appended, Mail, WorkersGone
+from flowpoint.coordinator.publishing import Publishing
+from flowpoint.coordinator.steps import Steps
+from flowpoint.errors import FlowPointError
+from flowpoint.model import messages
+from flowpoint.protocol.job_table import JobState
+from flowpoint.snapshot.commit_log import CommitLog
+
+CANCEL_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job ended. `failure` is the last error as data, when it failed by one."""
+
+    state: JobState
+    exit_code: int
+    reason: str
+    failure: messages.Failure | None = None
+
+
+class Ending:
+    """Ends one job."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        crew: Crew,
+        deployment: Deployment,
+        publishing: Publishing,
+        steps: Steps,
+        post: Callable[[Mail], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._log = log
+        self._crew = crew
+        self._deployment = deployment
+        self._publishing = publishing
+        self._steps = steps
+        self._post = post
+        self._warn = warn
+        self._stopped_with: CheckpointRecord | None = None
+        self.outcome: Outcome | None = None
+        """None until `exit`."""
+
+    # ------------------------------------------------------------------ the last entry
+
+    def stopped_with(self, record: CheckpointRecord) -> None:
+        """The checkpoint of the stop is in the log."""
+        self._stopped_with = record
+
+    def goes_on(self) -> None:
+        """The job does not end with that checkpoint: its attempt has failed."""
+        self._stopped_with = None
+
+    def append(self, kind: str) -> None:
+        """Record the end; the savepoint of the stop, if any, exists just before."""
+        self._steps.start_on_storage(self._append(kind), f"append {kind}")
+
+    async def _append(self, kind: str) -> None:
+        attempt = self._deployment.number
+        error: Exception | None = None
+        try:
+            handover = await self._publishing.publish_handover()
+            if handover and self._stopped_with is not None:
+                self._stopped_with.savepoint_bytes = handover["bytes"]
+            await self._log.append(kind, attempt, extra=handover)
+        except (FlowPointError, OSError) as problem:
+            error = problem
+        self._post(Appended(attempt, error))
+
+    # ------------------------------------------------------------------ the outcome
+
+    def exit(self, state: JobState, exit_code: int, reason: str, last_failure: messages.Failure | None) -> None:
+        """The job's life is over."""
+        failure = last_failure if state is JobState.FAILED else None
+        if failure is not None:
+            # What is wrong with the job file itself may show only now, when its source looks for its files.
+            exit_code = getattr(getattr(errors, failure.kind, None), "exit_code", exit_code)
+        self.outcome = Outcome(state, exit_code, reason, failure)
+
+    def last_record(self, last_completed: CheckpointRecord | None) -> CheckpointRecord | None:
+        """The checkpoint that the job ended with, as a stop wants it; None when it failed or was cancelled."""
+        match self.outcome:
+            case Outcome(JobState.STOPPED):
+                return self._stopped_with
+            case Outcome(JobState.FINISHED):
+                return last_completed
+        return None
+
+    # ------------------------------------------------------------------ the last processes
+
+    def end_workers(self, *, is_cancelled: bool) -> None:
+        """End all processes, then everything that is under way."""
+        self._steps.start(self._end_workers(is_cancelled), "end workers")
+
+    async def _end_workers(self, is_cancelled: bool) -> None:
+        await self._crew.end(CANCEL_SECONDS if is_cancelled else SHUT_DOWN_SECONDS)
+        if is_cancelled:
+            await self._cut_short()
+        await self._deployment.wait_prepared()
+        await self._publishing.wait_idle()
+        last = self._deployment.last
+        if last is not None and not is_cancelled:
+            # Nobody writes any more: what checkpoints that never came about have left goes with the job.
+            await last.prepared.cleaner.sweep(is_over=True)
+        self._post(WorkersGone())
+
+    async def _cut_short(self) -> None:
+        hanging = await self._steps.cut_short(SHUT_DOWN_SECONDS)
+        for name in hanging:
+            self._warn(f"cancelled while this had not ended after {SHUT_DOWN_SECONDS:g} s: {name}")
+        if hanging:
+            self._publishing.give_up()
