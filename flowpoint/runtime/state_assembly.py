@@ -40,6 +40,7 @@ from flowpoint.state.evolution import Evolution, evolve
 from flowpoint.state.open import open_backend
 from flowpoint.state.spec import StateSpec
 from flowpoint.state.stored_values import EvolvingCodec
+from flowpoint.state.versions import check_versions
 
 
 class StateAssembly:
@@ -142,6 +143,7 @@ class StateAssembly:
         self, part: KeyedPart, state: SubtaskState, files: Sequence[StateFile], groups: tuple[int, int]
     ) -> None:
         """Take over what these files hold of `groups`, as what the job declares, a few milliseconds at a time."""
+        check_versions(part.uid, files, state.states)
         evolution = self._evolution(part.uid, state)
         for _ in part.backend.restoring(await load(self._around.storage, files), groups, evolution):
             await asyncio.sleep(0)

@@ -84,8 +84,10 @@ class Conversions:
 
     def pair(self, stored: TypeSchema, wanted: TypeSchema, where: str = "") -> Convert:
         """The function from values of `stored` to values of `wanted`."""
-        if wanted.is_any or (stored == wanted and not _looks_above(stored)):
+        if wanted.is_any:
             return self.revive
+        if stored == wanted and not _looks_above(stored):
+            return self.revive if _has_classes(stored) else _unchanged
         if stored.is_any:
             return self.fit(wanted, where)
         if (stored.name, wanted.name) == ("int", "float"):
@@ -166,7 +168,8 @@ class Conversions:
             values: dict[str, Any] = {}
             for each, inner in fields:
                 if inner is not None and each.name in named:
-                    values[each.name] = inner(named[each.name])
+                    value = named[each.name]
+                    values[each.name] = value if inner is _unchanged else inner(value)
                 elif each.default is not None:
                     values[each.name] = each.default()
                 elif not each.has_default:
@@ -184,6 +187,7 @@ class Conversions:
         added: list[FieldSchema],
         where: str,
     ) -> None:
+        may_be_renamed: list[FieldSchema] = []
         for new in added:
             path = _at(where, new.name)
             renamed = next((old for old in removed if self._may_hold(old.type, new.type)), None)
@@ -194,13 +198,17 @@ class Conversions:
                     f"{new.type}) is new, which may be one field with another name"
                 )
                 self.problems.append(Problem(path, str(renamed.type), str(new.type), reason))
+                may_be_renamed.append(renamed)
             elif not new.has_default:
                 reason = f"the field {path!r} is not stored, and the job wants {new.type} and gives it no default"
                 self.problems.append(Problem(path, "nothing", str(new.type), reason))
             else:
                 self.note(f"the field {path!r} was added and has its default")
         for old in removed:
-            self.note(f"the field {_at(where, old.name)!r} was removed, and what it held ({old.type}) is left behind")
+            if old not in may_be_renamed:
+                self.note(
+                    f"the field {_at(where, old.name)!r} was removed, and what it held ({old.type}) is left behind"
+                )
         kept = [each.name for each in stored.fields if each not in removed]
         if kept != [each.name for each in wanted.fields if each.name in set(kept)]:
             self.note(f"the fields of {wanted} are in another order")
@@ -316,6 +324,10 @@ class Conversions:
         return convert
 
 
+def _unchanged(value: Any) -> Any:
+    return value
+
+
 def _widened(value: Any) -> Any:
     return float(value) if type(value) is int else value
 
@@ -393,6 +405,12 @@ def _looks_above(schema: TypeSchema) -> bool:
     """Whether a type means a record that it stands in, which may have changed."""
     inner = (*schema.args, *(each.type for each in schema.fields))
     return schema.form is Form.ABOVE or any(map(_looks_above, inner))
+
+
+def _has_classes(schema: TypeSchema) -> bool:
+    """Whether values may hold instances, which are stored as something else."""
+    inner = (*schema.args, *(each.type for each in schema.fields))
+    return schema.form in CLASSES or schema.form in (Form.ANY, Form.ENUM) or any(map(_has_classes, inner))
 
 
 def _at(where: str, name: str) -> str:

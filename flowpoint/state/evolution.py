@@ -161,7 +161,7 @@ class Evolution:
     conversions: of the states whose values change, by name.
     read_anew: states that may hold instances of classes that have changed since, in keys or in values of no type.
     left_behind: states that the job no longer has.
-    refusals: why the restore is refused, a sentence each; empty: it is not.
+    refused: why the restore is refused, a sentence each, by state ("": it is of no state that is declared).
     """
 
     uid: str
@@ -169,7 +169,7 @@ class Evolution:
     conversions: dict[str, StateConversion] = field(default_factory=dict)
     read_anew: set[str] = field(default_factory=set)
     left_behind: tuple[str, ...] = ()
-    refusals: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def keys(self) -> Codec:
@@ -190,6 +190,30 @@ class Evolution:
         """The values of a state as the job declares them. Raises IncompatibleStateError."""
         conversion = self.conversions.get(state)
         return values if conversion is None else conversion.all(keys, values)
+
+    @property
+    def refusals(self) -> list[str]:
+        """Why the restore is refused; empty: it is not."""
+        return list(self.refused.values())
+
+    def refusals_of(self, state: str) -> list[str]:
+        """The same for one state."""
+        return [self.refused[state]] if state in self.refused else []
+
+    def notes_of(self, state: str) -> list[str]:
+        """What is done to the values of one state, as far as is known by now."""
+        if state in self.conversions:
+            return list(self.conversions[state].notes)
+        return list(self.values.notes) if state in self.read_anew else []
+
+    def value_of(self, state: str, key: Any, value: Any) -> Any:
+        """The value of a state as the job declares it, from one as `StoredCodec` reads it.
+
+        Raises:
+            FlowPointError: it cannot be made.
+        """
+        conversion = self.conversions.get(state)
+        return self.values.revived(value) if conversion is None else conversion.one(key, value)
 
     @property
     def is_as_stored(self) -> bool:
@@ -246,7 +270,7 @@ def evolve(
     evolution = Evolution(uid, registry, left_behind=tuple(sorted(name for name in stored if name not in declared)))
     if evolution.left_behind and not allow_non_restored:
         names = ", ".join(map(repr, evolution.left_behind))
-        evolution.refusals.append(
+        evolution.refused[""] = (
             f"cannot restore operator '{uid}': the snapshot holds state {names}, which the job no longer declares; "
             "declare it again, or pass --allow-non-restored to leave it behind"
         )
@@ -259,12 +283,12 @@ def evolve(
 def _evolve_state(evolution: Evolution, spec: StateSpec, stored: StoredState) -> None:
     refusal = _refusal(evolution.uid, spec, stored)
     if refusal:
-        evolution.refusals.append(refusal)
+        evolution.refused[spec.name] = refusal
     elif stored.version < spec.version or (stored.type != spec.type and not spec.type.is_any):
         conversion = StateConversion(evolution.uid, spec, stored, evolution.values)
         evolution.conversions[spec.name] = conversion
         if conversion.refusal:
-            evolution.refusals.append(conversion.refusal)
+            evolution.refused[spec.name] = conversion.refusal
     elif stored.classes != evolution.registry.digest:
         evolution.read_anew.add(spec.name)
 
