@@ -29,9 +29,9 @@ from typing import Any, Final
 from flowpoint.agents.conflicts import Event, OnConflict, Verdict, judged, token
 from flowpoint.agents.envelope import PUT, Body, Envelopes, Header, Sealer, Writes, body_bytes
 from flowpoint.agents.kv import Entry, Kv, Section, part
-from flowpoint.agents.log import Index, ReplayedIndex, StoredIndex, commit_name
+from flowpoint.agents.log import Head, Index, ReplayedIndex, StoredIndex, commit_name
 from flowpoint.agents.reading import SPECIAL, Place, Reader, Record, Saved, Upgrade, writes_prefix
-from flowpoint.agents.stored import Stored
+from flowpoint.agents.stored import LAYOUT, Stored
 from flowpoint.agents.values import Leaves, Ref, Values, ValueSerde
 from flowpoint.errors import ConcurrentRunError, InternalError, StorageError
 
@@ -242,7 +242,7 @@ class SaverCore:
 
     def _earlier(self, place: Place, id: str) -> Record | None:
         number = self.index.find(*place, id)
-        return None if number is None else self.reader.record(place.thread, number)
+        return None if number is None else self.reader.indexed(place, Head(number, id))
 
     def _remember(self, place: Place, id: str, versions: Mapping[str, Any], channels: dict[str, Ref]) -> None:
         if len(self._recent) >= _RECENT_MAX:
@@ -369,9 +369,9 @@ def stored_of(saved: Saved) -> Stored:
         checkpoint_ns=saved.place.ns,
         channels=saved.values,
         channel_versions=checkpoint["channel_versions"],
-        versions_seen=checkpoint["versions_seen"],
+        versions_seen=checkpoint.get("versions_seen", {}),
         metadata=saved.metadata,
         pending_writes=saved.writes,
         updated_channels=checkpoint.get("updated_channels"),
-        layout=checkpoint["v"],
+        layout=checkpoint.get("v", LAYOUT),
     )

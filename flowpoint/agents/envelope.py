@@ -9,24 +9,33 @@ moved to another thread, namespace, checkpoint or number. Without keys the bytes
     writes = [header, body]   header = [format, at, thread, ns, id, task path, task id, number, version]
                               body   = [[index, channel, ref], ...]
 
-Invariants: decoding imports nothing and calls nothing that the bytes name; what does not fit raises DamagedStoreError.
+Invariants: decoding imports nothing and calls nothing that the bytes name; what has another form than what is written
+here raises DamagedStoreError, so that everybody else may rely on it.
 Not here: what a ref leads to (`values`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import NoneType
 from typing import Any, Final, Protocol
 
 import msgpack
 
 from flowpoint.agents.encryption import SEALED
-from flowpoint.agents.values import Ref
+from flowpoint.agents.values import Ref, is_ref
 from flowpoint.errors import BadRecordError, DamagedStoreError, SealError
 
 FORMAT: Final = 1
 PUT: Final = "put"
 CUT: Final = "cut"
+
+_Fields = tuple[tuple[type, ...], ...]
+_INT, _STR, _OPTIONAL, _ANY = (int,), (str,), (str, NoneType), (list, NoneType)
+# Format, kind, number, nonce, at, thread, ns, id, parent, moves, version, extra.
+_COMMIT_FIELDS: Final = (_INT, _STR, _INT, (bytes,), _INT, _STR, _STR, _STR, _OPTIONAL, (bool,), _INT, _ANY)
+# Format, at, thread, ns, id, task path, task id, number, version.
+_WRITES_FIELDS: Final = (_INT, _INT, _STR, _STR, _STR, _STR, _STR, _INT, _INT)
 
 
 class Sealer(Protocol):
@@ -115,8 +124,10 @@ class Envelopes:
             DamagedStoreError: the bytes are damaged, or belong somewhere else.
         """
         where = f"commit {number} of thread {thread!r}"
-        fields, body = self._split(data, 12, where)
+        fields, body = self._split(data, _COMMIT_FIELDS, where)
         header = Header(*fields[1:])
+        if header.kind != PUT and not (header.kind == CUT and _is_cut(header.extra)):
+            raise _damaged(where, f"a commit of the kind {header.kind!r}")
         if (header.number, header.thread) != (number, thread):
             raise DamagedStoreError(
                 f"cannot read {where}: it is commit {header.number} of thread {header.thread!r}, moved; "
@@ -124,21 +135,21 @@ class Envelopes:
             )
         return header, body
 
-    def thread_of(self, data: bytes) -> str:
-        """The thread that a commit says it belongs to.
+    def thread_of(self, data: bytes, key: str) -> str:
+        """The thread that a commit under `key` says it belongs to.
 
         Raises:
             DamagedStoreError: the bytes are damaged.
         """
-        return str(self._split(data, 12, "a commit")[0][5])
+        return str(self._split(data, _COMMIT_FIELDS, key)[0][5])
 
-    def thread_of_writes(self, data: bytes) -> str:
-        """The thread that pending writes say they belong to.
+    def thread_of_writes(self, data: bytes, key: str) -> str:
+        """The thread that pending writes under `key` say they belong to.
 
         Raises:
             DamagedStoreError: the bytes are damaged.
         """
-        return str(self._split(data, 9, "pending writes")[0][2])
+        return str(self._split(data, _WRITES_FIELDS, key)[0][2])
 
     def writes(self, writes: Writes) -> bytes:
         """The bytes of pending writes."""
@@ -153,8 +164,11 @@ class Envelopes:
             DamagedStoreError: the bytes are damaged, or belong to another thread.
         """
         where = f"pending writes of thread {thread!r}"
-        fields, body = self._split(data, 9, where)
-        items = [(index, channel, ref) for index, channel, ref in _unpack(body, where)]
+        fields, body = self._split(data, _WRITES_FIELDS, where)
+        found = _unpack(body, where)
+        if not (type(found) is list and all(map(_is_item, found))):
+            raise _damaged(where, "no pending writes")
+        items = [(index, channel, ref) for index, channel, ref in found]
         at_ms, of, ns, id_, path, task, number, version = fields[1:]
         writes = Writes(at_ms, of, ns, id_, path, task, number, version, items)
         if writes.thread != thread:
@@ -166,7 +180,7 @@ class Envelopes:
             body = self._sealer.seal(body, head)
         return _pack([head, body])
 
-    def _split(self, data: bytes, size: int, where: str) -> tuple[list[Any], bytes]:
+    def _split(self, data: bytes, kinds: _Fields, where: str) -> tuple[list[Any], bytes]:
         both = _unpack(data, where)
         if not (isinstance(both, list) and len(both) == 2 and all(type(one) is bytes for one in both)):
             raise _damaged(where, "not an envelope")
@@ -178,8 +192,8 @@ class Envelopes:
             raise DamagedStoreError(
                 f"cannot read {where}: it has format {fields[0]!r}, this version reads {FORMAT}; upgrade FlowPoint"
             )
-        if len(fields) != size:
-            raise _damaged(where, f"a header of {len(fields)} fields")
+        if len(fields) != len(kinds) or not all(type(one) in kind for one, kind in zip(fields, kinds, strict=True)):
+            raise _damaged(where, f"a header of {len(fields)} fields that are none")
         return fields, body if self._sealer is None else self._sealer.open(body, head, where)
 
 
@@ -205,9 +219,40 @@ def read_body(data: bytes, where: str) -> Body:
         DamagedStoreError: they are damaged.
     """
     fields = _unpack(data, where)
-    if not (isinstance(fields, list) and len(fields) == 3 and type(fields[0]) is type(fields[2]) is dict):
+    if not (type(fields) is list and len(fields) == 3 and all(type(one) is dict for one in fields)):
         raise _damaged(where, "not a checkpoint")
-    return Body(*fields)
+    body = Body(*fields)
+    if not _is_checkpoint(body.checkpoint):
+        raise _damaged(where, "a checkpoint that is none")
+    for channel, ref in body.channels.items():
+        if type(channel) is not str or not is_ref(ref):
+            raise _damaged(where, f"a value of channel {channel!r} that is none")
+    return body
+
+
+def _is_checkpoint(checkpoint: dict[Any, Any]) -> bool:
+    """Whether it has what is relied upon here; the rest is LangGraph's."""
+    seen, updated = checkpoint.get("versions_seen", {}), checkpoint.get("updated_channels")
+    return (
+        type(checkpoint.get("v", 0)) is int
+        and type(checkpoint.get("channel_versions")) is dict
+        and type(seen) is dict
+        and all(type(table) is dict for table in seen.values())
+        and (updated is None or type(updated) is list)
+    )
+
+
+def _is_cut(extra: Any) -> bool:
+    if not (type(extra) is list and list(map(type, extra)) == [list, dict, str]):
+        return False
+    kept, heads, _why = extra
+    return all(type(number) is int for number in kept) and all(
+        type(ns) is str and type(head) is list and list(map(type, head)) == [int, str] for ns, head in heads.items()
+    )
+
+
+def _is_item(item: Any) -> bool:
+    return type(item) is list and list(map(type, item))[:2] == [int, str] and len(item) == 3 and is_ref(item[2])
 
 
 def _pack(value: Any) -> bytes:

@@ -12,7 +12,8 @@ The log is `t/<thread>/c/<number>`, one commit each, created only if absent. Wha
     x                   something was cut off: a parent that is not found was deleted
 
 Invariants: the head moves by commits that say so (`Header.moves`), never by the greatest id. After a cut only the
-numbers that it names, and later ones, count. The last commit is never removed, so a number is never used twice.
+numbers that it names, and later ones, count. The last commit is never removed, so a number is never used twice; nor,
+where the log is all there is, the last cut, so that a number that is missing after it is damage.
 
 Not here: who may move the head (`core`), what goes in a cut (`retention`).
 """
@@ -27,9 +28,11 @@ import msgpack
 
 from flowpoint.agents.envelope import CUT, Header
 from flowpoint.agents.kv import Entry, Kv, part
+from flowpoint.errors import DamagedStoreError
 
 _THREADS_MAX: Final = 4096
 _VIEWS_MAX: Final = 256
+_DIGITS_MAX: Final = 15
 
 
 class Head(NamedTuple):
@@ -72,6 +75,9 @@ class Index(Protocol):
     def is_current(self, thread: str) -> bool:
         """After an append: whether nothing was cut off meanwhile that our number was based on."""
 
+    def is_needed(self, thread: str, number: int) -> bool:
+        """Whether the log cannot do without a commit that is no checkpoint which counts."""
+
 
 def root(thread: str) -> str:
     """The prefix of all that belongs to a thread."""
@@ -86,6 +92,18 @@ def commit_name(thread: str, number: int) -> str:
 def cut_name(thread: str, count: int) -> str:
     """The name of the mark that something is about to be removed, for those who follow the log."""
     return f"{root(thread)}g/{count:06d}"
+
+
+def number_of(key: str) -> int:
+    """The number that a key ends with.
+
+    Raises:
+        DamagedStoreError: it does not.
+    """
+    digits = key.rpartition("/")[2]
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX):
+        raise DamagedStoreError(f"cannot read the log of a thread: it has an entry {key!r}; remove it")
+    return int(digits)
 
 
 class StoredIndex:
@@ -103,7 +121,7 @@ class StoredIndex:
         tip = self._tips.get(thread)
         if tip is None:
             last = next(self._kv.keys(f"{root(thread)}c/", reverse=True), None)
-            tip = 0 if last is None else int(last.rpartition("/")[2])
+            tip = 0 if last is None else number_of(last)
             if self._alone:
                 if len(self._tips) >= _THREADS_MAX:
                     self._tips.clear()
@@ -121,8 +139,7 @@ class StoredIndex:
             data = self._kv.get(_head_name(thread, ns))
             if data is None:
                 return None
-            _ns, number, id_ = msgpack.unpackb(data, unicode_errors="surrogatepass")
-            head = Head(number, id_)
+            head = _head_in(thread, data)[1]
             if self._alone:
                 self._remember(thread, ns, head)
         return head
@@ -130,18 +147,25 @@ class StoredIndex:
     def find(self, thread: str, ns: str, id: str) -> int | None:
         """See `Index`."""
         data = self._kv.get(_id_name(thread, ns, id))
-        return None if data is None else int(data)
+        if data is None:
+            return None
+        if not (data.isdigit() and len(data) <= _DIGITS_MAX):
+            raise _damaged(thread, f"the number of checkpoint {id}")
+        return int(data)
 
     def newest(self, thread: str, ns: str, below: int | None = None) -> Iterator[Head]:
         """See `Index`."""
         prefix = f"{root(thread)}o/{part(ns)}/"
         start = "" if below is None else f"{prefix}{below:012d}"
         for key, value in self._kv.scan(prefix, start=start, reverse=True):
-            yield Head(int(key[-12:]), value.decode("utf-8", "surrogatepass"))
+            try:
+                yield Head(number_of(key), value.decode("utf-8", "surrogatepass"))
+            except UnicodeDecodeError as error:
+                raise _damaged(thread, "the id of a checkpoint") from error
 
     def namespaces(self, thread: str) -> list[str]:
         """See `Index`."""
-        return [msgpack.unpackb(value)[0] for _key, value in self._kv.scan(f"{root(thread)}h/")]
+        return [_head_in(thread, value)[0] for _key, value in self._kv.scan(f"{root(thread)}h/")]
 
     def beside(self, header: Header, older: int | None) -> tuple[list[Entry], list[str]]:
         """See `Index`."""
@@ -197,6 +221,10 @@ class StoredIndex:
         """See `Index`."""
         return True
 
+    def is_needed(self, thread: str, number: int) -> bool:
+        """See `Index`: the last number is never used twice."""
+        return number == self.tip(thread)
+
 
 class _View:
     """What one thread's log says, as far as it was read."""
@@ -204,13 +232,17 @@ class _View:
     def __init__(self) -> None:
         self.tip = 0
         self.cuts = 0
-        self.is_cut = False
+        self.last_cut = 0
+        self.missing = 0
+        """The first commit that should be there and is not; 0 when there is none."""
         self.heads: dict[str, Head] = {}
         self.numbers: dict[tuple[str, str], int] = {}
         self.order: dict[str, dict[int, str]] = {}
 
     def apply(self, header: Header) -> None:
         """Take in the next commit."""
+        if header.number != self.tip + 1 and not self.missing:
+            self.missing = self.tip + 1
         self.tip = header.number
         if header.kind == CUT:
             self._cut(header.extra)
@@ -228,7 +260,8 @@ class _View:
     def _cut(self, extra: Any) -> None:
         kept, heads, _why = extra
         numbers = set(kept)
-        self.is_cut = True
+        self.last_cut = self.tip
+        self.missing = min(numbers.difference(*self.order.values()), default=0)
         self.numbers = {place: number for place, number in self.numbers.items() if number in numbers}
         orders = {ns: {n: i for n, i in order.items() if n in numbers} for ns, order in self.order.items()}
         self.order = {ns: order for ns, order in orders.items() if order}
@@ -249,7 +282,7 @@ class ReplayedIndex:
 
     def is_cut(self, thread: str) -> bool:
         """See `Index`."""
-        return self._view(thread).is_cut
+        return self._view(thread).last_cut > 0
 
     def head(self, thread: str, ns: str) -> Head | None:
         """See `Index`."""
@@ -293,12 +326,20 @@ class ReplayedIndex:
         """See `Index`."""
         return not self._kv.has(cut_name(thread, self._view(thread).cuts + 1))
 
+    def is_needed(self, thread: str, number: int) -> bool:
+        """See `Index`: the last cut says what was removed before it, and nothing else was."""
+        return number >= self._view(thread).last_cut
+
     def _replayed(self, thread: str) -> _View:
         view = _View()
         last = next(self._kv.keys(f"{root(thread)}g/", reverse=True), None)
-        view.cuts = 0 if last is None else int(last.rpartition("/")[2])
+        view.cuts = 0 if last is None else number_of(last)
         for key, data in self._kv.scan(f"{root(thread)}c/"):
-            view.apply(self._read(data, thread, int(key.rpartition("/")[2])))
+            view.apply(self._read(data, thread, number_of(key)))
+        if view.missing:
+            raise DamagedStoreError(
+                f"cannot read thread {thread!r}: commit {view.missing} is missing, and was not removed; restore the store"
+            )
         return view
 
     def _view(self, thread: str) -> _View:
@@ -320,3 +361,19 @@ def _id_name(thread: str, ns: str, id: str) -> str:
 def _head_value(ns: str, number: int, id: str) -> bytes:
     data: bytes = msgpack.packb([ns, number, id], unicode_errors="surrogatepass")
     return data
+
+
+def _head_in(thread: str, data: bytes) -> tuple[str, Head]:
+    """The namespace and its head, of the bytes of `_head_value`."""
+    try:
+        fields = msgpack.unpackb(data, unicode_errors="surrogatepass")
+    except (ValueError, msgpack.UnpackException) as error:
+        raise _damaged(thread, "a head") from error
+    match fields:
+        case [str(ns), int(number), str(id_)]:
+            return ns, Head(number, id_)
+    raise _damaged(thread, "a head")
+
+
+def _damaged(thread: str, what: str) -> DamagedStoreError:
+    return DamagedStoreError(f"cannot read {what} of thread {thread!r}: its bytes are damaged; restore the store")

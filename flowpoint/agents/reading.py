@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from flowpoint.agents.envelope import Envelopes, Header, Writes, read_body
 from flowpoint.agents.kv import Kv, Section, children, part
-from flowpoint.agents.log import Index, commit_name, root
+from flowpoint.agents.log import Head, Index, commit_name, root
 from flowpoint.agents.stored import PendingWrite, Stored
 from flowpoint.agents.values import Ref, Values
 from flowpoint.errors import DamagedStoreError
@@ -111,24 +111,47 @@ class Reader:
         with self.kv.section(thread, Section.READ):
             for _ in range(_LOOKS_MAX):
                 self.index.refresh(thread)
-                if id:
-                    number = self.index.find(thread, ns, id)
-                else:
-                    head = self.index.head(thread, ns)
-                    number = None if head is None else head.number
-                if number is None:
+                head = self._found(place, id) if id else self.index.head(thread, ns)
+                if head is None:
                     return None
-                record = self.record(thread, number)
+                record = self.indexed(place, head)
                 if record is not None:
                     return self.saved(record)
+                number = head.number
         raise DamagedStoreError(
             f"cannot read commit {number} of thread {thread!r}: the index names it, but it is missing; restore it"
         )
 
+    def _found(self, place: Place, id: str) -> Head | None:
+        number = self.index.find(*place, id)
+        return None if number is None else Head(number, id)
+
     def head_record(self, thread: str, ns: str) -> Record | None:
         """The head of a namespace as stored."""
         head = self.index.head(thread, ns)
-        return None if head is None else self.record(thread, head.number)
+        return None if head is None else self.indexed(Place(thread, ns), head)
+
+    def indexed(self, place: Place, head: Head) -> Record | None:
+        """The commit that the index names, or None when it has just been removed.
+
+        Raises:
+            DamagedStoreError: it is another checkpoint than the index says, or was not removed and yet is not there.
+        """
+        record = self.record(place.thread, head.number)
+        if record is None:
+            self.index.refresh(place.thread)
+            if self.index.find(*place, head.id) == head.number:
+                raise DamagedStoreError(
+                    f"cannot read checkpoint {head.id} of thread {place.thread!r}: commit {head.number} is missing; "
+                    "restore the store"
+                )
+            return None
+        if (record.header.ns, record.header.id) != (place.ns, head.id):
+            raise DamagedStoreError(
+                f"cannot read checkpoint {head.id} of thread {place.thread!r}: the index leads to commit {head.number}, "
+                f"which is checkpoint {record.header.id}; restore the store"
+            )
+        return record
 
     def record(self, thread: str, number: int) -> Record | None:
         """The commit of a number, or None when it has just been removed."""
@@ -210,7 +233,7 @@ class Reader:
             last = next(self.kv.scan(f"t/{name}/c/", reverse=True), None)
             if last is None:
                 return None
-            thread = self.envelopes.thread_of(last[1])
+            thread = self.envelopes.thread_of(last[1], last[0])
             self.index.refresh(thread)
             return thread if self.index.namespaces(thread) else None
 
@@ -237,19 +260,19 @@ class Reader:
         self, places: list[Place], id: str | None, before: str | None, filter: Mapping[str, Any], limit: int | None
     ) -> Iterator[Saved]:
         left = -1 if limit is None else limit
-        for place, number in self._newest(places, before):
+        for place, head in self._newest(places, before):
             if left == 0:
                 return
-            record = self._matching(place.thread, number, id, filter)
+            record = self._matching(place, head, id, filter)
             if record is not None:
                 left -= 1
                 with self.kv.section(place.thread, Section.READ):
                     saved = self.saved(record)
                 yield saved
 
-    def _matching(self, thread: str, number: int, id: str | None, filter: Mapping[str, Any]) -> Record | None:
-        with self.kv.section(thread, Section.READ):
-            record = self.record(thread, number)
+    def _matching(self, place: Place, head: Head, id: str | None, filter: Mapping[str, Any]) -> Record | None:
+        with self.kv.section(place.thread, Section.READ):
+            record = self.indexed(place, head)
         if record is None or (id and record.header.id != id):
             return None
         metadata = record.metadata
@@ -263,20 +286,19 @@ class Reader:
                 places += [Place(name, one) for one in ([ns] if ns is not None else self.index.namespaces(name))]
         return places
 
-    def _newest(self, places: list[Place], before: str | None) -> Iterator[tuple[Place, int]]:
+    def _newest(self, places: list[Place], before: str | None) -> Iterator[tuple[Place, Head]]:
         streams = [self._below(place, before) for place in places]
         if len(streams) == 1:
-            return ((place, number) for _id, place, number in streams[0])
-        merged = heapq.merge(*streams, key=lambda found: found[0], reverse=True)
-        return ((place, number) for _id, place, number in merged)
+            return streams[0]
+        return heapq.merge(*streams, key=lambda found: found[1].id, reverse=True)
 
-    def _below(self, place: Place, before: str | None) -> Iterator[tuple[str, Place, int]]:
+    def _below(self, place: Place, before: str | None) -> Iterator[tuple[Place, Head]]:
         """The checkpoints of a namespace that came before an id: by commit if the id is known there, else by id."""
         thread, ns = place
         below = self.index.find(thread, ns, before) if before else None
         for head in self.index.newest(thread, ns, below):
             if not before or below is not None or head.id < before:
-                yield head.id, place, head.number
+                yield place, head
 
 
 def writes_prefix(place: Place, id: str) -> str:

@@ -22,7 +22,7 @@ from typing import Final
 from flowpoint.agents.core import SaverCore
 from flowpoint.agents.envelope import PUT, Body, Header, body_bytes
 from flowpoint.agents.kv import Entry, Section, children, part
-from flowpoint.agents.log import Head, StoredIndex, cut_name, root
+from flowpoint.agents.log import Head, StoredIndex, cut_name, number_of, root
 from flowpoint.agents.reading import Place, Record, writes_prefix
 from flowpoint.agents.values import blob_name
 from flowpoint.errors import UsageError
@@ -42,7 +42,8 @@ def delete_thread(core: SaverCore, thread: str) -> None:
     with core.kv.section(thread, Section.CUT):
         core.index.refresh(thread)
         if core.index.tip(thread):
-            _cut(core, thread, {}, set(), "deleted", records_of(core, thread))
+            # Nothing is read of what goes: what is damaged can be deleted, too.
+            _cut(core, thread, {}, set(), "deleted", {})
 
 
 def keep(core: SaverCore, thread: str, *, last: int) -> int:
@@ -107,9 +108,8 @@ def delete_for_runs(core: SaverCore, run_ids: Sequence[str]) -> None:
 def _mentions(core: SaverCore, thread: str, runs: Iterable[str]) -> bool:
     """Whether any of these may have put into a thread: text stands in a commit as it is, so none is decoded for this."""
     names = [run.encode("utf-8", "surrogatepass") for run in runs]
-    prefix = f"{root(thread)}c/"
-    for key, data in core.kv.scan(prefix):
-        _header, body = core.envelopes.read_commit(data, thread, int(key[len(prefix) :]))
+    for key, data in core.kv.scan(f"{root(thread)}c/"):
+        _header, body = core.envelopes.read_commit(data, thread, number_of(key))
         if any(name in body for name in names):
             return True
     return False
@@ -155,7 +155,7 @@ def records_of(core: SaverCore, thread: str) -> Records:
     found: Records = {}
     for ns in core.index.namespaces(thread):
         for head in core.index.newest(thread, ns):
-            record = core.reader.record(thread, head.number)
+            record = core.reader.indexed(Place(thread, ns), head)
             if record is not None:
                 found[head.number] = record
     return found
@@ -281,10 +281,9 @@ def _remove_unnamed(
 
 
 def _commits(core: SaverCore, thread: str, records: Records) -> Iterator[str]:
-    tip = core.index.tip(thread)
     for key in core.kv.keys(f"{root(thread)}c/"):
-        number = int(key.rpartition("/")[2])
-        if number not in records and number != tip:
+        number = number_of(key)
+        if number not in records and not core.index.is_needed(thread, number):
             yield key
 
 
@@ -315,9 +314,9 @@ def _unnamed_values(core: SaverCore, thread: str, records: Records, doomed: Coll
 def _thread_of(core: SaverCore, name: str) -> str | None:
     last = next(core.kv.scan(f"t/{name}/c/", reverse=True), None)
     if last is not None:
-        return core.envelopes.thread_of(last[1])
+        return core.envelopes.thread_of(last[1], last[0])
     first = next(core.kv.scan(f"t/{name}/w/"), None)
-    return None if first is None else core.envelopes.thread_of_writes(first[1])
+    return None if first is None else core.envelopes.thread_of_writes(first[1], first[0])
 
 
 # ---------------------------------------------------------------------- copying

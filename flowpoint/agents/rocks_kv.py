@@ -25,7 +25,7 @@ from typing import Any, Final
 import rocksdict
 
 from flowpoint.agents.kv import Entry, Section, after
-from flowpoint.errors import StorageError, StoreInUseError, UsageError
+from flowpoint.errors import DamagedStoreError, StorageError, StoreInUseError, UsageError
 
 FLUSH_SECONDS: Final = 0.2
 """While the log is synced, other writes wait: more often would cost more than it saves."""
@@ -88,7 +88,7 @@ class RocksKv:
         for key, value in self._items("items", at, reverse):
             if not key.startswith(end):
                 return
-            yield key.decode(), value
+            yield self._text(key), value
 
     def keys(self, prefix: str, *, start: str = "", reverse: bool = False) -> Iterator[str]:
         """See `Kv`."""
@@ -96,7 +96,13 @@ class RocksKv:
         for key in self._items("keys", at, reverse):
             if not key.startswith(end):
                 return
-            yield key.decode()
+            yield self._text(key)
+
+    def _text(self, key: bytes) -> str:
+        try:
+            return key.decode()
+        except UnicodeDecodeError as error:
+            raise DamagedStoreError(f"cannot read {self._path}: it has an entry {key!r}; restore the store") from error
 
     def _items(self, what: str, at: bytes, reverse: bool) -> Iterator[Any]:
         db = self._db.opened()

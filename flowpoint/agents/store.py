@@ -38,7 +38,8 @@ from langgraph.store.base import (
 
 from flowpoint.agents.kv import Section, part
 from flowpoint.agents.rocks_kv import RocksKv
-from flowpoint.errors import BadRecordError, UsageError
+from flowpoint.codec.values import shortened
+from flowpoint.errors import BadRecordError, DamagedStoreError, UsageError
 
 _MINUTE_MS: Final = 60_000
 _SECTION: Final = "store of items"
@@ -73,9 +74,22 @@ class _Stored:
 
     @classmethod
     def of(cls, data: bytes) -> _Stored:
-        """The item of some bytes."""
-        namespace, *rest = json.loads(data)
-        return cls(tuple(namespace), *rest)
+        """The item of some bytes.
+
+        Raises:
+            DamagedStoreError: they are not of an item.
+        """
+        try:
+            fields = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise DamagedStoreError(f"cannot read an item: its bytes are damaged ({error}); remove it") from error
+        match fields:
+            case [
+                list(namespace), str(key), dict(value), int(created), int(updated),
+                int() | float() | None as ttl, int() | None as expires,
+            ] if all(type(label) is str for label in namespace):  # fmt: skip
+                return cls(tuple(namespace), key, value, created, updated, ttl, expires)
+        raise DamagedStoreError(f"cannot read an item: its bytes are of no item ({shortened(fields)}); remove it")
 
 
 class RocksStore(BaseStore):

@@ -8,9 +8,12 @@ Not here: bytes (`serde.py`), migrations (`migrations.py`).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-__all__ = ["PendingWrite", "Stored", "StoredObject"]
+__all__ = ["LAYOUT", "PendingWrite", "Stored", "StoredObject"]
+
+LAYOUT: Final = 4
+"""The layout of LangGraph's checkpoints at present."""
 
 
 class PendingWrite(NamedTuple):
@@ -51,7 +54,7 @@ class Stored:
     metadata: dict[str, Any]
     pending_writes: list[PendingWrite]
     updated_channels: list[str] | None = None
-    layout: int = 4
+    layout: int = LAYOUT
     notes: list[str] = field(default_factory=list)
 
     @property

@@ -39,6 +39,10 @@ _NODE_MASK: Final = 31
 _NODE_COUNT_MAX: Final = 128
 _ROOT_COUNT_MAX: Final = 64
 _DEPTH_MAX: Final = 8
+_UNFOLDED_MIN: Final = 1 << 20
+_UNFOLDED_TIMES: Final = 16
+"""How far a list that repeats itself is folded: to a 16th, or from any size up to 1 MiB. Bytes that were made to unfold
+without end are refused by the same rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +122,22 @@ class Values:
         ]
 
     def _save_list(self, thread: str, elements: list[bytes], out: dict[bytes, bytes]) -> Ref:
-        keys = [self._named(thread, msgpack.packb(leaf), out) for leaf in _cut(elements, self._leaves)]
+        parts: dict[bytes, bytes] = {}
+        unfolding = _Unfolding()
+
+        def named(data: bytes) -> bytes:
+            key = self._named(thread, data, parts)
+            unfolding.add(key, data)
+            return key
+
+        keys = [named(msgpack.packb(leaf)) for leaf in _cut(elements, self._leaves)]
         depth = 0
         while len(keys) > _ROOT_COUNT_MAX and depth < _DEPTH_MAX:
-            keys = [self._named(thread, b"".join(node), out) for node in _nodes(keys)]
+            keys = [named(b"".join(node)) for node in _nodes(keys)]
             depth += 1
+        if unfolding.is_too_far:
+            return [BLOB, self._named(thread, join_list(elements), out)]
+        out |= parts
         return [LIST, depth, b"".join(keys)]
 
     def _named(self, thread: str, data: bytes, out: dict[bytes, bytes]) -> bytes:
@@ -166,24 +181,26 @@ class Values:
         return list(self._elements(thread, ref))
 
     def _elements(self, thread: str, ref: Ref) -> Iterator[bytes]:
-        for key, depth in self._walk(thread, ref):
+        for key, depth, content in self._walk(thread, ref):
             if depth == 0:
-                try:
-                    leaf = msgpack.unpackb(self._content(thread, key))
-                except (ValueError, msgpack.UnpackException) as error:
-                    raise _damaged(thread, key, str(error)) from error
-                yield from leaf
+                yield from _leaf(thread, key, content)
 
-    def _walk(self, thread: str, ref: Ref) -> Iterator[tuple[bytes, int]]:
-        """Every key below a list's ref, with its depth; leaves have depth 0, and come in order."""
-        depth, keys = ref[1], ref[2]
-        if not (isinstance(depth, int) and 0 <= depth <= _DEPTH_MAX and isinstance(keys, bytes)):
-            raise _damaged(thread, b"", "a list that is none")
-        for start in range(0, len(keys), _KEY_BYTES):
-            key = keys[start : start + _KEY_BYTES]
-            yield key, depth
+    def _walk(self, thread: str, ref: Ref) -> Iterator[tuple[bytes, int, bytes]]:
+        """Every key below a list's ref, with its depth and content; leaves have depth 0, and come in order."""
+        _, top, roots = ref
+        unfolding = _Unfolding()
+        waiting = [(key, top) for key in reversed(_keys_in(roots))]
+        while waiting:
+            key, depth = waiting.pop()
+            content = self._content(thread, key)
+            unfolding.add(key, content)
+            if unfolding.is_too_far:
+                raise _damaged(thread, key, "a list that repeats itself more than any that is written")
+            yield key, depth, content
             if depth:
-                yield from self._walk(thread, [LIST, depth - 1, self._content(thread, key)])
+                if len(content) % _KEY_BYTES:
+                    raise _damaged(thread, key, "names that are none")
+                waiting += [(below, depth - 1) for below in reversed(_keys_in(content))]
 
     def _content(self, thread: str, key: bytes) -> bytes:
         data = self._kv.get(blob_name(thread, key))
@@ -202,7 +219,7 @@ class Values:
         if ref[0] == BLOB:
             yield ref[1]
         else:
-            for key, _depth in self._walk(thread, ref):
+            for key, _depth, _content in self._walk(thread, ref):
                 yield key
 
     def copy(self, source: str, target: str, ref: Ref, out: dict[bytes, bytes]) -> Ref:
@@ -212,6 +229,54 @@ class Values:
         if ref[0] == BLOB:
             return [BLOB, self._named(target, self._content(source, ref[1]), out)]
         return self._save_list(target, list(self._elements(source, ref)), out)
+
+
+class _Unfolding:
+    """How much the parts of a list take, counting each as often as it occurs, and each once."""
+
+    def __init__(self) -> None:
+        self._seen: set[bytes] = set()
+        self._once = 0
+        self._all = 0
+
+    def add(self, key: bytes, content: bytes) -> None:
+        """One more part."""
+        size = _KEY_BYTES + len(content)
+        self._all += size
+        if key not in self._seen:
+            self._seen.add(key)
+            self._once += size
+
+    @property
+    def is_too_far(self) -> bool:
+        """Whether a list of these parts is not stored in parts."""
+        return self._all > max(_UNFOLDED_MIN, _UNFOLDED_TIMES * self._once)
+
+
+def is_ref(ref: Any) -> bool:
+    """Whether unpacked bytes are a ref, as far as can be told from it alone."""
+    if type(ref) is bytes:
+        return True
+    match ref:
+        case [int(kind), bytes(key)] if kind == BLOB:
+            return len(key) == _KEY_BYTES
+        case [int(kind), int(depth), bytes(keys)] if kind == LIST:
+            return 0 <= depth <= _DEPTH_MAX and len(keys) % _KEY_BYTES == 0
+    return False
+
+
+def _keys_in(joined: bytes) -> list[bytes]:
+    return [joined[start : start + _KEY_BYTES] for start in range(0, len(joined), _KEY_BYTES)]
+
+
+def _leaf(thread: str, key: bytes, content: bytes) -> list[bytes]:
+    try:
+        leaf = msgpack.unpackb(content)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise _damaged(thread, key, str(error) or type(error).__name__) from error
+    if not (type(leaf) is list and all(type(element) is bytes for element in leaf)):
+        raise _damaged(thread, key, "a part of a list that is none")
+    return leaf
 
 
 def split_list(data: bytes) -> list[bytes]:

@@ -28,7 +28,7 @@ _WIDTH: Final = 100
 _COUNTED_MAX: Final = 50_000
 
 
-@click.command(name="inspect")
+@click.command(name="inspect", short_help="Show what is in a checkpoint or savepoint.")
 @output.snapshot_argument
 @click.option("--operator", "uid", metavar="UID", help="Only this operator.")
 @click.option("--state", "name", metavar="NAME", help="Only this state, with its first entries.")

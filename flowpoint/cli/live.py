@@ -44,6 +44,8 @@ _STYLES = {
 class LiveTable(View):
     """Draws the table on a terminal."""
 
+    shows_figures = True
+
     def __init__(self, console: Console | None = None) -> None:
         super().__init__()
         self._console = console
@@ -51,13 +53,11 @@ class LiveTable(View):
         self._status: Data = {}
         self._workers: Sequence[Data] = ()
         self._events: deque[tuple[str, Event]] = deque(maxlen=EVENTS_SHOWN)
-        self._printed: Event | None = None
+        self._printed: list[str] = []
 
     def on_event(self, event: Event) -> None:
         super().on_event(event)
-        if event.kind is EventKind.PRINTED:
-            self._printed = event
-            return
+        self._printed = printed_lines(event, self.job)
         self._events.append((time.strftime("%H:%M:%S"), event))
         self._draw()
 
@@ -74,8 +74,8 @@ class LiveTable(View):
         else:
             for moment, event in self._events:
                 print(f"{moment} {sentence_of(event)}")
-        if self._printed is not None:
-            print("\n".join([self._printed.text, *printed_lines(self._printed)]))
+        for line in self._printed:
+            print(line)
         sys.stdout.flush()
 
     def _start(self) -> Live:
@@ -94,7 +94,9 @@ def render(status: Data, workers: Sequence[Data], events: Iterable[tuple[str, Ev
     """The whole picture."""
     from rich.console import Group
 
-    return Group(_headline(status), _workers(workers), _operators(status), _footer(status), _events(events))
+    return Group(
+        _headline(status), _totals(status), _workers(workers), _operators(status), _footer(status), _events(events)
+    )
 
 
 def _headline(status: Data) -> Text:
@@ -103,17 +105,21 @@ def _headline(status: Data) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(f"{status['name']}  ", "bold")
     text.append(str(status["state"]), "green" if status["state"] == "RUNNING" else "yellow")
-    text.append(
-        f"  attempt {status['attempt']}  restarts {status['restarts']}"
-        f"  {output.count(status['records_in'])} records read, {output.count(status['records_out'])} written"
-    )
-    if status["restarts"]:
-        text.append(" (with those that came again)")
+    text.append(f"  attempt {status['attempt']}  restarts {status['restarts']}")
     if status["state"] == "RUNNING":
         text.append(f"  {output.count(status['rate'])} records/s")
     if status["lag"] is not None:
         text.append(f"  lag {output.duration(status['lag'] * 1000)}")
     return text
+
+
+def _totals(status: Data) -> Text:
+    """Over all attempts of this run, so that what was read again after a restart counts again."""
+    from rich.text import Text
+
+    again = ", counting again what came again" if status["restarts"] else ""
+    line = f"{output.count(status['records_in'])} records read, {output.count(status['records_out'])} written{again}"
+    return Text(line, no_wrap=True, overflow="ellipsis")
 
 
 def _workers(workers: Sequence[Data]) -> Table:
@@ -132,8 +138,8 @@ def _workers(workers: Sequence[Data]) -> Table:
 
 
 def _operators(status: Data) -> Table:
-    # The headline counts over all attempts, these figures begin anew with each.
-    since = f" (figures since attempt {status['attempt']} began)" if status["restarts"] else ""
+    # The totals count over all attempts, these figures begin anew with each.
+    since = f" (since attempt {status['attempt']} began)" if status["restarts"] else ""
     table = _table(("subtasks", "in", "out", "records/s", "back-pressure"), f"operator{since}")
     for operator in status.get("operators", ()):
         table.add_row(

@@ -22,7 +22,9 @@ from flowpoint.snapshot.dry_run import StateReport
 def command(
     ctx: click.Context, /, *, snapshot: str, job_file: str, check: bool, params: dict[str, str], as_json: bool
 ) -> int:
-    """Try out what a job file makes of every value in a checkpoint or savepoint.
+    """Try out what a changed job makes of stored state.
+
+    Every value in a checkpoint or savepoint is converted as a restore would do it.
 
     Nothing is written: `flowpoint run JOB.py` converts the state when it continues from there, and its next checkpoint
     holds the new values. Exit code 1: the restore would be refused.

@@ -9,7 +9,7 @@ from flowpoint.launch.client import JobClient
 from flowpoint.launch.home import Home
 
 
-@click.command(name="stop")
+@click.command(name="stop", short_help="Take a last checkpoint, then end a job.")
 @output.job_argument
 @output.to_option
 @output.json_option

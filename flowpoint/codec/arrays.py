@@ -47,7 +47,8 @@ def make_array(description: Any, is_scalar: bool, shape: list[int], data: bytes)
         raise BadRecordError("cannot read a stored numpy value: numpy is not installed here; install it") from None
     dtype = numpy.lib.format.descr_to_dtype(description)
     if dtype.itemsize == 0:
-        # The empty text and the empty bytes: `frombuffer` does not take them.
-        return dtype.type() if is_scalar else numpy.zeros(shape, dtype)
+        # The empty text and the empty bytes: `frombuffer` does not take them, and `zeros` would give each element a
+        # character, so that a few bytes of unknown origin could take all memory.
+        return dtype.type() if is_scalar else numpy.ndarray(shape, dtype)
     array = numpy.frombuffer(data, dtype=dtype).reshape(shape)
     return array[()] if is_scalar else array.copy()

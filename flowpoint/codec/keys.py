@@ -175,7 +175,14 @@ def places_of(keys: Sequence[Any], max_parallelism: int) -> list[int]:
 
 def _hashes_of(keys: Sequence[Any]) -> list[int]:
     digest, heads = xxh32_intdigest, _STR_HEADS
-    if set(map(type, keys)) == {str}:
+    types = set(map(type, keys))
+    if types == {int}:
+        try:
+            return list(map(digest, map(msgpack.Packer().pack, keys)))
+        except OverflowError:
+            # More than 64 bits: the general way takes them.
+            pass
+    if types == {str}:
         try:
             return [digest(heads[len(data)] + data) for data in map(str.encode, keys)]
         except (IndexError, UnicodeEncodeError):

@@ -30,14 +30,11 @@ from flowpoint.model.manifest import Manifest
 from flowpoint.model.plan import JobPlan, SubtaskId
 from flowpoint.model.settings import CheckpointSettings
 from flowpoint.protocol.checkpoint import AckOutcome, CheckpointFailure, PendingCheckpoint
-from flowpoint.protocol.schedule import CheckpointScheduler, Permission, TriggerKind
+from flowpoint.protocol.schedule import LAST_KINDS, CheckpointScheduler, Permission, TriggerKind
 from flowpoint.snapshot import names
 from flowpoint.snapshot.savepoints import SAVEPOINT, discard_savepoint
 
 HISTORY_MAX = 100
-LAST_KINDS = (TriggerKind.STOP, TriggerKind.RESCALE, TriggerKind.FINAL)
-AGAIN_SECONDS = 0.1
-"""A last checkpoint that came too early, while records of the restored one are still taken in, is asked for again."""
 
 
 class Checkpoints:
@@ -64,7 +61,6 @@ class Checkpoints:
         self._scheduler = CheckpointScheduler(settings)
         self._triggered: dict[int, Triggered] = {}
         self._requests: deque[CheckpointRequest] = deque()
-        self._again: tuple[CheckpointRequest, float] | None = None
         self._next_id = 1
         self._abandoned = AbandonedFiles()
         self._attempt = 0
@@ -91,7 +87,6 @@ class Checkpoints:
     def end(self, failure: CheckpointFailure, now: float) -> None:
         """The attempt is over: fail what is pending. What is being published right now is left to end."""
         self._plan = None
-        self._again = None
         self._scheduler.suspend()
         for triggered in list(self._triggered.values()):
             if not triggered.is_publishing:
@@ -132,8 +127,8 @@ class Checkpoints:
         due = self._scheduler.next_due(now)
         if due is not None and (due > now or self._may(TriggerKind.PERIODIC, now)):
             deadlines.append(due)
-        if self._again is not None:
-            deadlines.append(self._again[1])
+        if self._requests and (at := self._scheduler.not_before(self._requests[0].kind)) > now:
+            deadlines.append(at)
         return min(deadlines, default=None)
 
     def tick(self, now: float) -> None:
@@ -144,9 +139,6 @@ class Checkpoints:
                 self._fail(triggered, CheckpointFailure.EXPIRED, f"no acknowledgement from {missing}", now)
         if self._plan is None:
             return
-        if self._again is not None and now >= self._again[1]:
-            self._requests.append(self._again[0])
-            self._again = None
         while self._requests and self._may(self._requests[0].kind, now):
             request = self._requests.popleft()
             self._trigger(request.kind, now, request)
@@ -311,12 +303,13 @@ class Checkpoints:
         for ack in triggered.pending.acknowledged:
             self._abandoned.add(ack)
         if failure is CheckpointFailure.RESTORING and triggered.trigger in LAST_KINDS and triggered.request is not None:
-            # Whoever asked for the end of the job gets it, as soon as it can be.
-            self._again, triggered.waiters = (triggered.request, now + AGAIN_SECONDS), []
+            # It came too early: whoever asked for the end of the job gets it, as soon as it can be.
+            self._requests.append(triggered.request)
+            triggered.waiters = []
         record.state = "failed"
         record.reason = f"{failure.text}: {detail}" if detail else failure.text
         record.duration_ms = round((now - triggered.pending.triggered_at) * 1000)
-        self._scheduler.failed(now)
+        self._scheduler.failed(now, triggered.trigger)
         if record.savepoint:
             self._spawn(self._discard(record), f"discard savepoint {record.id}")
         triggered.answer()

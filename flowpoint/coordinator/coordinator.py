@@ -24,20 +24,20 @@ from flowpoint.coordinator import announcements as say
 from flowpoint.coordinator.alarm import Alarm
 from flowpoint.coordinator.checkpoint_record import CheckpointEnd
 from flowpoint.coordinator.checkpoints import Checkpoints
-from flowpoint.coordinator.crew import Crew, Record
+from flowpoint.coordinator.crew import Crew, Loss, Record
 from flowpoint.coordinator.deployment import DeployedAttempt, Deployment
 from flowpoint.coordinator.ending import Ending, Outcome
 from flowpoint.coordinator.housekeeping import Housekeeping
 from flowpoint.coordinator.incidents import Incidents, failure_of
 from flowpoint.coordinator.job import JobToRun
-from flowpoint.coordinator.mail import Appended, Cleaned, Mail, Prepared, Reaped, Tick, WorkersGone
+from flowpoint.coordinator.mail import Appended, Cleaned, Hearsay, Mail, Prepared, Reaped, Tick, WorkersGone
 from flowpoint.coordinator.prepare import JobIsDone, Preparation, PreparedAttempt
 from flowpoint.coordinator.publishing import Lineage, Published, Publishing
 from flowpoint.coordinator.requests import Requests
 from flowpoint.coordinator.statistics import Statistics
 from flowpoint.coordinator.steps import Steps
-from flowpoint.coordinator.workers import Beat, Joined, Lost, NotStarted, Received, Started
-from flowpoint.errors import CheckpointFailed, Fenced, OutcomeUnknown
+from flowpoint.coordinator.workers import CAUSE_SECONDS, Beat, Joined, Lost, NotStarted, Received, Started
+from flowpoint.errors import CheckpointFailed, Fenced, OutcomeUnknown, TransientError
 from flowpoint.host.base import Host
 from flowpoint.model import messages
 from flowpoint.model.events import Event, EventKind
@@ -47,8 +47,8 @@ from flowpoint.protocol.checkpoint import CheckpointFailure
 from flowpoint.protocol.job import JobLife
 from flowpoint.protocol.job_table import JobState
 from flowpoint.protocol.schedule import TriggerKind
+from flowpoint.protocol.stage_deadline import StageDeadline
 from flowpoint.snapshot.commit_log import CommitLog
-from flowpoint.snapshot.storage import FolderStorage
 
 TICK_SECONDS_MAX = 1.0
 
@@ -73,7 +73,8 @@ class Coordinator:
         post = self._mailbox.put_nowait
         self._life = JobLife()
         self._steps = steps = Steps()
-        self._incidents = Incidents(job.settings, partial(host.random.uniform, -1.0, 1.0))
+        log_of = job.plan.job if job.log_path is not None else ""
+        self._incidents = Incidents(log_of, job.settings, partial(host.random.uniform, -1.0, 1.0))
         self._crew = Crew(
             host,
             job.workers,
@@ -84,7 +85,7 @@ class Coordinator:
             post=post,
             record=on_workers,
         )
-        storage = FolderStorage(host.disk, host.new_id, job.storage)
+        storage = job.place.storage
         log = CommitLog(storage, "", host)
         self._preparation = Preparation(host, job, storage, log, self._warn)
         self._deployment = Deployment(self._preparation, steps, post)
@@ -108,6 +109,7 @@ class Coordinator:
         self._is_rescaling = False
         self._restart_timer: asyncio.TimerHandle | None = None
         self._alarm = Alarm(post)
+        self._stage = StageDeadline(job.settings.checkpoint.timeout)
         self.is_over = asyncio.Event()
 
     # ------------------------------------------------------------------ for launch
@@ -153,6 +155,13 @@ class Coordinator:
     async def run(self) -> Outcome:
         """Run the job to its end."""
         await self._crew.listen()
+        await self._job.place.open()
+        try:
+            return await self._live()
+        finally:
+            self._job.place.close()
+
+    async def _live(self) -> Outcome:
         async with asyncio.TaskGroup() as group:
             self._steps.enter(group)
             self._perform(self._life.handle(ev.Begin()))
@@ -178,9 +187,8 @@ class Coordinator:
                 self._crew.heard(mail, self._now())
             case Lost():
                 self._on_lost(mail)
-            case NotStarted(worker, reason):
-                self._crew.not_started(worker)
-                self._report_loss(worker, reason)
+            case NotStarted():
+                self._report_loss(self._crew.not_started(mail))
             case Published():
                 self._on_published(mail)
             case ev.StopRequested():
@@ -194,12 +202,16 @@ class Coordinator:
                 self._feed(mail)
             case Tick():
                 self._crew.tick(self._now())
+                if self._stage.is_over(self._now()):
+                    self._fail(failure_of(self._hung(), self.attempt))
             case Prepared():
                 self._on_prepared(mail)
             case Cleaned():
                 self._on_cleaned(mail)
             case Appended():
                 self._on_appended(mail)
+            case Hearsay(failure):
+                self._on_hearsay(failure)
             case WorkersGone():
                 self.is_over.set()
 
@@ -209,6 +221,7 @@ class Coordinator:
             self._feed(ev.WorkersReady())
         if not self._life.is_over:
             self.checkpoints.tick(self._now())
+        self._stage.seen(self._life.state, self._now())
         self._set_alarm()
 
     def _feed(self, event: ev.JobEvent) -> None:
@@ -225,8 +238,8 @@ class Coordinator:
         """For the next deadline, and about once a heartbeat to notice silence."""
         now = self._now()
         at = now + min(self._job.settings.heartbeat.interval, TICK_SECONDS_MAX)
-        deadline = self.checkpoints.next_deadline(now)
-        self._alarm.set(at if deadline is None else min(at, max(deadline, now)))
+        deadlines = [self.checkpoints.next_deadline(now), self._stage.deadline]
+        self._alarm.set(min([at, *(max(one, now) for one in deadlines if one is not None)]))
 
     def _excuse_lag(self) -> None:
         now = self._now()
@@ -234,6 +247,7 @@ class Coordinator:
         if lag > 0.0:
             self._crew.excuse(now, lag)
             self.checkpoints.postpone(lag)
+            self._stage.postpone(lag)
 
     # ------------------------------------------------------------------ what workers say
 
@@ -241,14 +255,21 @@ class Coordinator:
         if isinstance(message, messages.Released):
             self._crew.released(worker)
             return
-        live = self._deployment.live
-        if live is not None and getattr(message, "attempt", 0) == live.number and self._life.is_live:
+        live = self._live_of(message)
+        if live is not None:
             self._on_message_of(live, worker, message)
+
+    def _live_of(self, message: messages.Message) -> DeployedAttempt | None:
+        """The live attempt, if that is what a message is of."""
+        live = self._deployment.live
+        is_of_it = live is not None and getattr(message, "attempt", 0) == live.number and self._life.is_live
+        return live if is_of_it else None
 
     def _on_message_of(self, live: DeployedAttempt, worker: int, message: messages.Message) -> None:
         match message:
             case messages.Deployed():
                 if self._crew.deployed(worker):
+                    self._incidents.deployed()
                     self._housekeeping.clean(live.prepared)
             case messages.Ack():
                 self.checkpoints.on_ack(worker, message, self._now())
@@ -281,14 +302,14 @@ class Coordinator:
     # ------------------------------------------------------------------ what goes wrong
 
     def _on_lost(self, lost: Lost) -> None:
-        if not self._crew.lost(lost) or self._life.is_over:
-            return
-        self._emit(Event(EventKind.WORKER_LOST, lost.reason, {"worker": lost.worker}))
-        self._report_loss(lost.worker, lost.reason)
+        loss = self._crew.lost(lost)
+        if loss is not None and not self._life.is_over:
+            self._emit(Event(EventKind.WORKER_LOST, loss.reason, {"worker": loss.worker}))
+            self._report_loss(loss)
 
-    def _report_loss(self, worker: int, reason: str) -> None:
+    def _report_loss(self, loss: Loss) -> None:
         present, now = self._crew.present(), self._now()
-        seen = self._incidents.loss(self._life.state, self.attempt, worker, reason, present=present, now=now)
+        seen = self._incidents.loss(self._life.state, self.attempt, loss, present=present, now=now)
         self._feed_seen(seen)
 
     def _feed_seen(self, seen: ev.JobEvent | None) -> None:
@@ -296,15 +317,32 @@ class Coordinator:
             self._feed(seen)
 
     def _on_failure(self, failure: messages.Failure, live: DeployedAttempt) -> None:
+        if self._incidents.is_hearsay(failure):
+            asyncio.get_running_loop().call_later(CAUSE_SECONDS, self._mailbox.put_nowait, Hearsay(failure))
+            return
         if failure.kind == "SnapshotError" and live.prepared.restored_directory:
             # Not seen by a look at sizes: the next attempt chooses another checkpoint, if the rules allow it.
             self._preparation.damaged[live.prepared.restored_directory] = failure.message
         self._fail(failure)
 
+    def _on_hearsay(self, failure: messages.Failure) -> None:
+        if self._live_of(failure) is not None:
+            self._fail(failure)
+
     def _fail(self, failure: messages.Failure) -> None:
         present, now = self._crew.present(), self._now()
         seen = self._incidents.failure(self._life.state, failure, present=present, now=now)
         self._feed_seen(seen)
+
+    def _hung(self) -> TransientError:
+        """Who keeps the job waiting in a state that must end."""
+        live, seconds = self._deployment.live, f"checkpoint.timeout ({self._job.settings.checkpoint.timeout:g} s)"
+        if self._life.state is JobState.COMMITTING and live is not None:
+            who = ", ".join(live.not_committed(self._life.last_checkpoint))
+            return TransientError(f"the last checkpoint was not committed within {seconds}: nothing heard from {who}")
+        missing = self._crew.deploying()
+        who = f"nothing heard from worker {', '.join(map(str, missing))}" if missing else "storage or a sink hangs"
+        return TransientError(f"the attempt was not deployed within {seconds}: {who}")
 
     # ------------------------------------------------------------------ checkpoints
 
@@ -393,7 +431,7 @@ class Coordinator:
             case ev.AppendEntry(kind):
                 self._ending.append(kind)
             case ev.EndWorkers():
-                self._ending.end_workers(is_cancelled=self._life.state is JobState.CANCELLED)
+                self._ending.end_workers(self._life.state)
             case ev.ExitJob(state, exit_code, reason):
                 self._exit(JobState(state), exit_code, reason)
 

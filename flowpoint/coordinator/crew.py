@@ -13,19 +13,30 @@ Not here: what a loss means for the job (`incidents`), who runs which subtask.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from flowpoint.coordinator.mail import Mail, Reaped
 from flowpoint.coordinator.steps import Steps
-from flowpoint.coordinator.workers import Arguments, Beat, Joined, Lost, Started, Workers
+from flowpoint.coordinator.workers import Arguments, Beat, Joined, Lost, NotStarted, Started, Workers
 from flowpoint.errors import StorageError
-from flowpoint.host.base import Host
+from flowpoint.host.base import ORPHANED_EXIT_CODE, Host
 from flowpoint.model import messages
 from flowpoint.model.settings import HeartbeatSettings
 from flowpoint.protocol.membership import Membership, WorkerState
 
 SHUT_DOWN_SECONDS = 5.0
 
-_PRESENT = (WorkerState.JOINED, WorkerState.DEPLOYING, WorkerState.DEPLOYED, WorkerState.RELEASING)
+_GONE = (WorkerState.ABSENT, WorkerState.LOST)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A worker is lost. `is_at_start`: it ended by itself, with an error, before it had deployed anything."""
+
+    worker: int
+    reason: str
+    is_at_start: bool = False
+
 
 Record = Callable[[dict[int, tuple[int, float]]], None]
 
@@ -53,6 +64,7 @@ class Crew:
         self._post = post
         self._record = record
         self._starting: set[int] = set()
+        self._proven: set[int] = set()  # processes that have deployed something
         self._is_spawn_wanted = False
         self._release_deadline: float | None = None
 
@@ -69,6 +81,7 @@ class Crew:
                 self._members.beat(worker, incarnation, now)
             case Started(worker, pid):
                 self._starting.discard(worker)
+                self._proven.discard(worker)
                 self._members.spawned(worker, pid, now)
                 self._record_or_lose(worker)
             case Joined(worker, pid, incarnation):
@@ -85,13 +98,17 @@ class Crew:
         except StorageError as error:
             self._workers.lose(started, f"worker {started} was started and is given up: {error}")
 
-    def lost(self, mail: Lost) -> bool:
-        """A process is lost. False: that was known, or nobody misses it."""
-        return self._members.lost(mail.worker, mail.pid) and not self._members.is_superfluous(mail.worker)
+    def lost(self, mail: Lost) -> Loss | None:
+        """A process is lost. None: that was known, or nobody misses it."""
+        if not self._members.lost(mail.worker, mail.pid) or self._members.is_superfluous(mail.worker):
+            return None
+        has_failed = mail.exit_code not in (0, ORPHANED_EXIT_CODE)
+        return Loss(mail.worker, mail.reason, has_failed and mail.worker not in self._proven)
 
-    def not_started(self, worker: int) -> None:
+    def not_started(self, mail: NotStarted) -> Loss:
         """No process could be started for a slot."""
-        self._starting.discard(worker)
+        self._starting.discard(mail.worker)
+        return Loss(mail.worker, mail.reason)
 
     def released(self, worker: int) -> None:
         """A worker says that it has let go of its attempt."""
@@ -101,6 +118,7 @@ class Crew:
     def deployed(self, worker: int) -> bool:
         """A worker has built its part. True: it was the last one."""
         self._members.deployed(worker)
+        self._proven.add(worker)
         return self._members.is_deployed
 
     # ------------------------------------------------------------------ orders
@@ -189,8 +207,12 @@ class Crew:
         return self._members.is_ready
 
     def present(self) -> set[int]:
-        """The workers that have joined and are not lost."""
-        return set(self._members.workers(*_PRESENT))
+        """The workers whose process is there or is being started."""
+        return {w for w in self._members.workers(*WorkerState) if self._members.state(w) not in _GONE} | self._starting
+
+    def deploying(self) -> list[int]:
+        """The workers that have been given their part of an attempt and are still building it."""
+        return self._members.workers(WorkerState.DEPLOYING)
 
     def addresses(self) -> dict[int, str]:
         """Where workers reach each other."""

@@ -55,6 +55,11 @@ class DeployedAttempt:
             return None
         return min(self._committed[sink] for sink in self._sinks)
 
+    def not_committed(self, checkpoint: int) -> list[str]:
+        """The sinks, as "uid#index", that have not confirmed this checkpoint."""
+        behind = sorted(sink for sink in self._sinks if self._committed.get(sink, 0) < checkpoint)
+        return [f"{self.plan.tasks[sink.task].operators[-1]}#{sink.index}" for sink in behind]
+
     def subtasks_of(self, worker: int) -> list[str]:
         """What a worker runs, as "uid#index"."""
         placed = sorted(s for s, w in self.prepared.assignment.items() if w == worker)
@@ -133,7 +138,7 @@ class Deployment:
             peers={str(worker): address for worker, address in addresses.items()},
             restore=prepared.restore,
             restored_checkpoint=prepared.restored_checkpoint,
-            storage=job.storage,
+            storage=job.place.address,
             work_dir=job.work_dir,
             full=prepared.first_is_full,
         )

@@ -2,14 +2,16 @@
 
     `append` (a step) -> `Appended` -> `exit`, `end_workers` (a step) -> `WorkersGone`
 
-Whoever cancels does not want to wait for a function, a storage or a sink that never returns: then everything that hangs
-is given up after `SHUT_DOWN_SECONDS`, and is found by the next run as after a kill.
+Storage or a sink may hang. Nothing of a job that was cancelled or has failed is worth waiting for: what hangs then is
+given up after `SHUT_DOWN_SECONDS`, and is found by the next run as after a kill. Removing what is of no use any more has
+`SWEEP_SECONDS` in any case.
 
 Not here: whether and how a job ends (`protocol.job`).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -26,6 +28,7 @@ from flowpoint.protocol.job_table import JobState
 from flowpoint.snapshot.commit_log import CommitLog
 
 CANCEL_SECONDS = 0.5
+SWEEP_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,25 +112,37 @@ class Ending:
 
     # ------------------------------------------------------------------ the last processes
 
-    def end_workers(self, *, is_cancelled: bool) -> None:
-        """End all processes, then everything that is under way."""
-        self._steps.start(self._end_workers(is_cancelled), "end workers")
+    def end_workers(self, state: JobState) -> None:
+        """End all processes, then everything that is under way, of a job that ends in this state."""
+        self._steps.start(self._end_workers(state), "end workers")
 
-    async def _end_workers(self, is_cancelled: bool) -> None:
+    async def _end_workers(self, state: JobState) -> None:
+        is_cancelled = state is JobState.CANCELLED
+        # Whoever cancels does not want to wait for a function that never returns.
         await self._crew.end(CANCEL_SECONDS if is_cancelled else SHUT_DOWN_SECONDS)
-        if is_cancelled:
-            await self._cut_short()
+        hangs = await self._cut_short(state) if state in (JobState.CANCELLED, JobState.FAILED) else False
         await self._deployment.wait_prepared()
         await self._publishing.wait_idle()
-        last = self._deployment.last
-        if last is not None and not is_cancelled:
-            # Nobody writes any more: what checkpoints that never came about have left goes with the job.
-            await last.prepared.cleaner.sweep(is_over=True)
+        if not is_cancelled and not hangs:
+            await self._sweep()
         self._post(WorkersGone())
 
-    async def _cut_short(self) -> None:
+    async def _cut_short(self, state: JobState) -> bool:
+        """Give up what hangs. Returns whether anything did."""
         hanging = await self._steps.cut_short(SHUT_DOWN_SECONDS)
         for name in hanging:
-            self._warn(f"cancelled while this had not ended after {SHUT_DOWN_SECONDS:g} s: {name}")
+            self._warn(f"{state}, and given up, as this had not ended after {SHUT_DOWN_SECONDS:g} s: {name}")
         if hanging:
             self._publishing.give_up()
+        return bool(hanging)
+
+    async def _sweep(self) -> None:
+        """Nobody writes any more: what checkpoints that never came about have left goes with the job."""
+        last = self._deployment.last
+        if last is None:
+            return
+        try:
+            async with asyncio.timeout(SWEEP_SECONDS):
+                await last.prepared.cleaner.sweep(is_over=True)
+        except TimeoutError:
+            self._warn(f"what failed checkpoints have left was not removed within {SWEEP_SECONDS:g} s: storage hangs")

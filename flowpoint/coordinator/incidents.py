@@ -1,7 +1,9 @@
 """What went wrong: which losses and errors are one incident, and what the restart policy says to each.
 
 A worker's death is seen by many: its process handle, its link, its peers' links. All that is heard of workers which
-were there when an attempt failed belongs to the incident that ended it, and asks for no new verdict.
+were there when an attempt failed belongs to the incident that ended it, and asks for no new verdict. What a peer says
+of its link is hearsay: the death of the process at the other end, if there is one, is heard of in a moment, and is
+what a person has to be told.
 
 Decides on what it is told; acts on nothing.
 Not here: what a failure does to the job (`protocol.job`), the policy itself (`protocol.restart`).
@@ -13,7 +15,8 @@ from collections.abc import Callable, Mapping, Set
 from types import MappingProxyType
 
 from flowpoint.coordinator.checkpoint_record import CheckpointEnd
-from flowpoint.errors import FINAL_ERRORS, CheckpointFailed
+from flowpoint.coordinator.crew import Loss
+from flowpoint.errors import FINAL_ERRORS, CheckpointFailed, DiedAtStart, LinkLost, WorkerLost
 from flowpoint.model import messages
 from flowpoint.model.settings import Settings
 from flowpoint.protocol import job_events as ev
@@ -35,9 +38,14 @@ _LAST_FAILED: Mapping[TriggerKind, Callable[[str], ev.JobEvent]] = MappingProxyT
 
 
 class Incidents:
-    """The failures of one job. `jitter` draws a number in [-1, 1] for each delay."""
+    """The failures of one job.
 
-    def __init__(self, settings: Settings, jitter: Callable[[], float]) -> None:
+    log_of: the name by which `flowpoint logs` finds what workers print; "" when there is no log.
+    jitter: draws a number in [-1, 1] for each delay.
+    """
+
+    def __init__(self, log_of: str, settings: Settings, jitter: Callable[[], float]) -> None:
+        self._log_of = log_of
         self._policy = RestartPolicy(settings.restart)
         self._checkpoints = FailureCounter(settings.checkpoint.tolerable_failures)
         self._jitter = jitter
@@ -50,14 +58,24 @@ class Incidents:
         return self._last
 
     def loss(
-        self, state: JobState, attempt: int, worker: int, reason: str, *, present: Set[int], now: float
+        self, state: JobState, attempt: int, loss: Loss, *, present: Set[int], now: float
     ) -> ev.FailureSeen | ev.FurtherLoss | None:
         """A worker is lost, or could not be started, while the job is in `state`. None: it does not matter any more."""
+        worker = loss.worker
         if state is JobState.RESTARTING and worker in self._involved:
             self._involved.discard(worker)
             return ev.FurtherLoss((worker,))
-        failure = messages.Failure(attempt, worker, [], "", "WorkerLost", reason, "", retry=True)
+        kind = DiedAtStart if loss.is_at_start else WorkerLost
+        reason = loss.reason
+        if loss.is_at_start and self._log_of:
+            reason += f"; `flowpoint logs {self._log_of}` has all that it printed"
+        failure = messages.Failure(attempt, worker, [], "", kind.__name__, reason, "", retry=True)
         return self.failure(state, failure, present=present, now=now, lost=(worker,))
+
+    @staticmethod
+    def is_hearsay(failure: messages.Failure) -> bool:
+        """Whether to wait for `CAUSE_SECONDS` for what lies behind a failure: when an attempt fails, it is over."""
+        return failure.kind == LinkLost.__name__
 
     def failure(
         self, state: JobState, failure: messages.Failure, *, present: Set[int], now: float, lost: tuple[int, ...] = ()
@@ -94,6 +112,10 @@ class Incidents:
             return self.failure(state, failure_of(error, attempt), present=present, now=now)
         failed = _LAST_FAILED.get(end.trigger)
         return failed(record.reason) if failed is not None and failure.counts else None
+
+    def deployed(self) -> None:
+        """Every worker has built its part of an attempt."""
+        self._policy.deployed()
 
     def checkpoint_completed(self, id: int) -> None:
         """The job got somewhere."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from flowpoint.coordinator.prepare import JobIsDone, PreparedAttempt
 from flowpoint.coordinator.publishing import Published
 from flowpoint.coordinator.workers import WorkerEvent
+from flowpoint.model import messages
 from flowpoint.protocol import job_events as ev
 
 
@@ -54,6 +55,13 @@ class WorkersGone:
     """All processes have ended, and nothing is under way any more."""
 
 
+@dataclass(frozen=True, slots=True)
+class Hearsay:
+    """A worker said that a link of its was lost, a moment ago; if nothing else has come of it, that is what happened."""
+
+    failure: messages.Failure
+
+
 Mail = (
     WorkerEvent
     | Published
@@ -66,5 +74,6 @@ Mail = (
     | Prepared
     | Cleaned
     | Appended
+    | Hearsay
     | WorkersGone
 )

@@ -21,15 +21,12 @@ from flowpoint.coordinator.changed_state import changes_of_state
 from flowpoint.coordinator.job import JobToRun
 from flowpoint.coordinator.origin import Origin, facts, has_checkpoint, origin_of, rescaled_to
 from flowpoint.coordinator.takeover import Takeover
-from flowpoint.coordinator.user_sinks import naming_sink
 from flowpoint.errors import (
     FINAL_ERRORS,
     IncompatibleStateError,
-    JobError,
     NotFoundError,
     SnapshotError,
     StorageError,
-    UserCodeError,
 )
 from flowpoint.host.base import Host
 from flowpoint.model.commits import CommitEntry
@@ -48,6 +45,7 @@ from flowpoint.protocol.recovery import (
     standing,
 )
 from flowpoint.runtime.contracts import ConnectorContext, HostClock, Sink
+from flowpoint.runtime.failures import naming
 from flowpoint.snapshot import names
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.manifests import read_manifest, verify
@@ -182,7 +180,7 @@ class Preparation:
             first_is_full=self._is_unclaimed(restored),
         )
         for uid, sink in self.sinks():
-            with naming_sink(uid, "begin()"):
+            with naming(uid, "begin()"):
                 await sink.begin(self._context_of(uid, prepared))
         self._is_first = self._founds = False
         return prepared
@@ -238,7 +236,7 @@ class Preparation:
         takeover = Takeover(self._host, found, self._storage, contexts, self._warn)
         await takeover.complete_parent()
         for uid, (sink, ctx) in contexts.items():
-            with naming_sink(uid, "begin()"):
+            with naming(uid, "begin()"):
                 await sink.begin(ctx)
         own = await takeover.make_own(begun.lineage, begun.attempt)
         directory = names.checkpoint_directory(own.id, own.attempt)
@@ -265,7 +263,7 @@ class Preparation:
         for problem in report.problems:
             self._warn(f"cannot clean up after older attempts: {problem}")
         for uid, sink in self.sinks():
-            with naming_sink(uid, "clean()"):
+            with naming(uid, "clean()"):
                 await sink.clean(self._context_of(uid, prepared))
 
     def sinks(self) -> list[tuple[str, Sink]]:
@@ -311,7 +309,7 @@ class Preparation:
 
     def _can_take_back(self) -> bool:
         for uid, sink in self.sinks():
-            with naming_sink(uid, "can_take_back"):
+            with naming(uid, "can_take_back"):
                 if not sink.can_take_back:
                     return False
         return True
@@ -365,15 +363,8 @@ class Preparation:
         """The splits of a source, enumerated once (rule 19)."""
         if uid not in self._splits:
             source = self.job.operators[uid].function
-            try:
+            with naming(uid, "splits()"):
                 splits = await self._host.run_blocking(source.splits)
-            except JobError as error:
-                error.operator = error.operator or uid
-                raise
-            except Exception as error:  # a user's source may raise anything
-                raise UserCodeError(
-                    f"source '{uid}' could not enumerate its splits: {type(error).__name__}: {error}"
-                ) from error
             self._splits[uid] = [(split.id, split.data) for split in splits]
         return self._splits[uid]
 

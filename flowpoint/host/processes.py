@@ -22,6 +22,7 @@ from contextlib import suppress
 import psutil
 
 from flowpoint.errors import InternalError, TransientError, WorkerLost
+from flowpoint.host.base import ORPHANED_EXIT_CODE
 from flowpoint.host.module_path import command_of
 
 PR_SET_PDEATHSIG = 1
@@ -34,9 +35,6 @@ KILL_SECONDS_MAX = 10.0
 
 LOOK_SECONDS = 0.05
 """How often a dying process is looked at."""
-
-ORPHANED_EXIT_CODE = 75
-"""How a worker ends whose coordinator is gone."""
 
 
 def module_of(role: str) -> str:

@@ -67,6 +67,9 @@ class JobControl(Protocol):
 class RunView(Protocol):
     """The shell's window on a job that it runs. Called on the coordinator's loop, so both must return at once."""
 
+    shows_figures: bool
+    """Whether `refresh` is of any use."""
+
     def on_event(self, event: Event) -> None:
         """Something happened."""
 

@@ -77,8 +77,8 @@ class ProcessId:
 class RunRecord:
     """The content of `run.json`.
 
-    socket, token: the job's HTTP interface. storage: the folder of its checkpoints. resume: the command that continues
-    it. started, ended: epoch ms. outcome: the kind of the run's last event; empty while it runs and after a crash.
+    socket, token: the job's HTTP interface. storage: the folder of its checkpoints, or "memory". resume: the command that
+    continues it. started, ended: epoch ms. outcome: the kind of the run's last event; empty while it runs and after a crash.
     traits: what the next run compares its job file with (`launch.traits`).
     """
 

@@ -14,7 +14,6 @@ from flowpoint.host.base import Host
 from flowpoint.launch.control import Data
 from flowpoint.launch.history import describe_retained
 from flowpoint.snapshot.commit_log import CommitLog
-from flowpoint.snapshot.storage import FolderStorage
 
 CPU_SECONDS = 1.0
 """Shorter looks say little: the kernel counts CPU in hundredths of a second, and many may ask at once."""
@@ -78,13 +77,18 @@ class RunningJob:
             "records_in": statistics.records_in,
             "records_out": statistics.records_out,
             "rate": round(statistics.rate(), 1),
-            "lag": None,
+            "lag": self._lag(),
             "backpressure": round(min(statistics.backpressure(), 1.0), 3),
             "last_checkpoint": shown,
             "reason": coordinator.reason,
             "operators": statistics.operators(),
             **self._facts,
         }
+
+    def _lag(self) -> float | None:
+        """How many seconds event time is behind the clock in the output; None where there is no event time."""
+        watermark = self._coordinator.statistics.watermark()
+        return None if watermark is None else max(0, self._host.wall_ms() - watermark) / 1000
 
     def workers(self) -> list[Data]:
         """See `JobControl`."""
@@ -119,12 +123,11 @@ class RunningJob:
 
     async def checkpoints(self) -> list[Data]:
         """See `JobControl`."""
-        storage = FolderStorage(self._host.disk, self._host.new_id, self._job.storage)
-        retained = await describe_retained(storage, CommitLog(storage, "", self._host), self._job.storage)
+        retained = await describe_retained(self._job.place, CommitLog(self._job.place.storage, "", self._host))
         known = [record.to_data() for record in self._coordinator.checkpoints.history]
         by_id = {(data["id"], data["attempt"]): data for data in retained}
         for data in known:
-            path = data["path"] if data["kind"] == "savepoint" else f"{self._job.storage}/{data['path']}"
+            path = data["path"] if data["kind"] == "savepoint" else self._job.place.path(data["path"])
             if data["state"] != "completed" or (data["id"], data["attempt"]) in by_id:
                 by_id[data["id"], data["attempt"]] = data | {"path": path}
         return [by_id[key] for key in sorted(by_id)]
@@ -132,7 +135,7 @@ class RunningJob:
     async def checkpoint(self) -> Data:
         """See `JobControl`."""
         record = await self._coordinator.requests.checkpoint()
-        return record.to_data() | {"path": f"{self._job.storage}/{record.path}"}
+        return record.to_data() | {"path": self._job.place.path(record.path)}
 
     async def savepoint(self, to: str = "") -> Data:
         """See `JobControl`."""
@@ -143,7 +146,7 @@ class RunningJob:
         """See `JobControl`."""
         record = await self._coordinator.requests.stop(0, to)
         if not to:
-            return record.to_data() | {"path": f"{self._job.storage}/{record.path}"}
+            return record.to_data() | {"path": self._job.place.path(record.path)}
         if record.savepoint_bytes is None or not record.savepoint.startswith(f"{to.rstrip('/')}/"):
             raise CheckpointFailed(
                 "the job has ended without this savepoint: it was stopped by somebody else, or had read all its input; "

@@ -12,8 +12,8 @@ class EventKind(StrEnum):
     """What happened.
 
     `started` carries {name, pid, job_file, log}; `running` says that records flow for the first time in this attempt;
-    `failed` carries {kind, trace, operator}, where kind is the error's class in `flowpoint.errors`. `printed` comes before
-    the last event, to who runs the job and not to the log, when functions or sinks have printed something: {lines, last}.
+    `failed` carries {kind, trace, operator}, where kind is the error's class in `flowpoint.errors`. When something
+    was printed, the last event carries printed: {lines (None: too many to count), last: the last ones}.
     """
 
     STARTED = "started"
@@ -27,7 +27,6 @@ class EventKind(StrEnum):
     STOPPING = "stopping"
     CANCELLING = "cancelling"
     WARNING = "warning"
-    PRINTED = "printed"
     FAILED = "failed"
     FINISHED = "finished"
     STOPPED = "stopped"

@@ -8,8 +8,10 @@ and to the savepoint's own folder for savepoints; a savepoint names nothing outs
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from flowpoint.model.key_groups import overlap
 
 MANIFEST_FORMAT = 2
 """2: `states` says of which type, key and version the values are. 1: it says only of which kind."""
@@ -21,7 +23,8 @@ NO_GROUPS = (0, -1)
 class StateFile:
     """One file of keyed state, or of records under way (kind "channel").
 
-    `checksum` is xxh3-64 of the bytes in hex. `groups` is the key-group range [first, last].
+    `checksum` is xxh3-64 of the bytes in hex. `groups` is the key-group range [first, last] that counts of the file:
+    after a rescale a subtask goes on with files of which only a part is its own.
     """
 
     path: str
@@ -104,6 +107,29 @@ class SubtaskState:
             watermark=data.get("watermark"),
             channels=_files(data.get("channels", ())),
         )
+
+
+def within(files: Iterable[StateFile], groups: tuple[int, int]) -> list[StateFile]:
+    """The files that hold something of these key groups, in their order, each as far as it counts there."""
+    found = [replace(file, groups=overlap(file.groups, groups)) for file in files]
+    return [file for file in found if file.groups[0] <= file.groups[1]]
+
+
+def joined(files: Iterable[StateFile]) -> list[StateFile]:
+    """The chains of several subtasks that owned different key groups, one after the other, as one chain.
+
+    A file that stands there twice, with neighbouring key groups, stands there once: where it was first, since only what
+    comes after it in its own chain is newer.
+    """
+    chain: list[StateFile] = []
+    for file in files:
+        for at, other in enumerate(chain):
+            if other.path == file.path and other.groups[1] + 1 == file.groups[0]:
+                chain[at] = replace(other, groups=(other.groups[0], file.groups[1]))
+                break
+        else:
+            chain.append(file)
+    return chain
 
 
 def _files(data: Iterable[dict[str, Any]]) -> tuple[StateFile, ...]:

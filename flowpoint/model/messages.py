@@ -141,7 +141,8 @@ class Deploy:
     """Build these subtasks. `assignment` maps str(worker) -> list of [task, index]; `peers` str(worker) -> data address.
 
     `restore` maps uid -> list (per new subtask index) of the `SubtaskState` data it takes over; `None` starts empty.
-    `full`: the first snapshot must not build on the restored files, which are those of somebody else's snapshot.
+    `storage`: what opens the job's storage in a worker (`snapshot.places`): the path of a folder, or "memory:" and an
+    address. `full`: the first snapshot must not build on the restored files, which are those of somebody else's snapshot.
     """
 
     attempt: int

@@ -96,6 +96,11 @@ class JobLife:
         return self._replacement
 
     @property
+    def last_checkpoint(self) -> int:
+        """The checkpoint that the job ends with, once it is in the log."""
+        return self._last_checkpoint
+
+    @property
     def is_live(self) -> bool:
         """Whether there is an attempt whose messages count. While not, reports without lost workers are late."""
         return self._state in LIVE

@@ -10,8 +10,10 @@
 
 Slots: `max_concurrent`, but one when there is a `min_pause` (as in Flink: a pause *between* checkpoints leaves no room
 for two). STOP, FINAL and RESCALE wait rather than abort what is running: a completed checkpoint is worth having if the
-last one fails, and a hung one is ended by its timeout. From `suspend()` (stop, end or rescale asked for) to `resume()`
-nothing periodic is triggered, so nothing can get in before them. Ticks that were missed do not pile up.
+last one fails, and a hung one is ended by its timeout. One of them that failed is not triggered again at once
+(`LAST_PAUSE_SECONDS`): what made it fail, a full disk or restored records that are still taken in, may need a moment.
+From `suspend()` (stop, end or rescale asked for) to `resume()` nothing periodic is triggered, so nothing can get in
+before them. Ticks that were missed do not pile up.
 
 Not here: ids, the queue of requests (the coordinator's), the checkpoint itself.
 """
@@ -32,6 +34,13 @@ class TriggerKind(StrEnum):
     STOP = "stop"
     FINAL = "final"
     RESCALE = "rescale"
+
+
+LAST_KINDS = frozenset({TriggerKind.STOP, TriggerKind.FINAL, TriggerKind.RESCALE})
+"""Checkpoints that end an attempt."""
+
+LAST_PAUSE_SECONDS = 0.2
+"""Between the failure of a last checkpoint and the next try."""
 
 
 class Permission(StrEnum):
@@ -59,12 +68,14 @@ class CheckpointScheduler:
         self._is_periodic = False
         self._interval_from = 0.0
         self._pause_from: float | None = None
+        self._last_from = float("-inf")  # no last checkpoint before
 
     def start(self, now: float) -> None:
         """Records flow: the first periodic checkpoint is due after an interval."""
         self._is_periodic = True
         self._interval_from = now
         self._pause_from = None
+        self._last_from = float("-inf")
 
     def suspend(self) -> None:
         """No periodic checkpoints from here on."""
@@ -96,8 +107,12 @@ class CheckpointScheduler:
             case TriggerKind.CHECKPOINT | TriggerKind.SAVEPOINT:
                 is_allowed = pending < self._slots
             case TriggerKind.STOP | TriggerKind.FINAL | TriggerKind.RESCALE:
-                is_allowed = pending == 0
+                is_allowed = pending == 0 and now >= self._last_from
         return Permission.RUN if is_allowed else Permission.WAIT
+
+    def not_before(self, kind: TriggerKind) -> float:
+        """When one that is asked for may be triggered at the earliest, as far as that is a matter of time."""
+        return self._last_from if kind in LAST_KINDS else float("-inf")
 
     def triggered(self, now: float, kind: TriggerKind = TriggerKind.PERIODIC) -> None:
         """A checkpoint was triggered. A savepoint commits no sinks, so it does not put off the next checkpoint."""
@@ -108,6 +123,8 @@ class CheckpointScheduler:
         """A checkpoint of any kind came about."""
         self._pause_from = now
 
-    def failed(self, now: float) -> None:
+    def failed(self, now: float, kind: TriggerKind = TriggerKind.PERIODIC) -> None:
         """A checkpoint of any kind failed."""
         self._pause_from = now
+        if kind in LAST_KINDS:
+            self._last_from = now + LAST_PAUSE_SECONDS

@@ -46,6 +46,7 @@ class Attempt:
         for subtask in self._subtasks:
             await subtask.close()
         await self._around.exchange.close()
+        self._around.storage.close()
 
     async def _build_and_run(self) -> None:
         try:
@@ -116,6 +117,7 @@ class Attempt:
                     "records_out": numbers.records_out,
                     "busy": numbers.busy,
                     "blocked": numbers.blocked,
+                    "watermark": numbers.watermark,
                     "metrics": dict(numbers.connector.get(uid, {})),
                 }
         return shown

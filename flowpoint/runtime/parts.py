@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -63,8 +63,8 @@ class Part(Protocol):
 
 
 WriteState = Callable[[str, Frozen], Coroutine[Any, Any, list[StateFile]]]
-WriteSavepoint = Callable[[str, Frozen, str], Coroutine[Any, Any, list[StateFile]]]
-"""(uid, what to write, the savepoint's folder) -> the files."""
+WriteSavepoint = Callable[[str, Sequence[StateFile], Frozen, str], Coroutine[Any, Any, list[StateFile]]]
+"""(uid, the files to copy, what is newer than these, the savepoint's folder) -> the files."""
 SaveFiles = Callable[[str, list[str], str], Coroutine[Any, Any, list[StateFile]]]
 """(uid, durable local files, the savepoint's folder) -> copies of them in it."""
 
@@ -73,7 +73,7 @@ SaveFiles = Callable[[str, list[str], str], Coroutine[Any, Any, list[StateFile]]
 class KeyedPart:
     """Keyed state of one operator. `files` is the chain that a snapshot names: a base, then what changed since.
 
-    must_be_full: the state was put together from several old subtasks, so the next snapshot starts a new chain.
+    must_be_full: the files are those of somebody else's snapshot, so the next checkpoint starts a new chain.
     is_broadcast: it is the operator's broadcast state instead, which every subtask has whole.
     """
 
@@ -106,14 +106,16 @@ class KeyedPart:
         return self._captured(frozen, states, write)
 
     async def capture_savepoint(self, barrier: Barrier) -> Captured:
-        """Freeze everything, beside the chain of files."""
+        """Freeze what is in no file of the chain yet: with copies of these it makes up all of the state."""
         frozen = self.backend.freeze_detached()
         # No uid has a slash in it: an operator may have both kinds of state.
         name = f"{self.uid}/broadcast" if self.is_broadcast else self.uid
         states = self.backend.schemas()
 
         async def write() -> tuple[StateFile, ...]:
-            return stamped(await self.write_savepoint(name, frozen, barrier.savepoint), states)
+            # A frozen that is full needs no file below it.
+            chain = () if frozen.full else self.files
+            return stamped(await self.write_savepoint(name, chain, frozen, barrier.savepoint), states)
 
         return self._captured(frozen, states, write)
 

@@ -18,11 +18,11 @@ from dataclasses import replace
 from typing import Any
 
 from flowpoint.codec.values import Codec
-from flowpoint.errors import IncompatibleStateError
+from flowpoint.errors import IncompatibleStateError, SnapshotError
 from flowpoint.model import messages
 from flowpoint.model.elements import WATERMARK_MIN
-from flowpoint.model.key_groups import group_range
-from flowpoint.model.manifest import StateFile, SubtaskState
+from flowpoint.model.key_groups import group_range, overlap
+from flowpoint.model.manifest import SubtaskState, joined, within
 from flowpoint.model.plan import JobPlan, OperatorSpec, SubtaskId
 from flowpoint.model.settings import Settings
 from flowpoint.runtime.captures import WriteChannels
@@ -33,7 +33,7 @@ from flowpoint.runtime.source_subtask import SplitState
 from flowpoint.runtime.state_files import StateFiles
 from flowpoint.runtime.surroundings import Surroundings
 from flowpoint.snapshot.channel_files import read_channels
-from flowpoint.snapshot.reader import load
+from flowpoint.snapshot.reader import load, open_files
 from flowpoint.state.backend import Backend
 from flowpoint.state.declarations import DeclaredStates, declared_states
 from flowpoint.state.evolution import Evolution, evolve
@@ -75,15 +75,11 @@ class StateAssembly:
         """
         self._declare(part.backend, self._declared(part.uid).keyed)
         states = [state for state in self._restored(part.uid, index) if state.files]
-        for state in states:
-            first, last = max(part.groups[0], state.groups[0]), min(part.groups[1], state.groups[1])
-            if first <= last:
-                await self._load(part, state, state.files, (first, last))
-        if len(states) == 1 and states[0].groups == part.groups:
-            part.files = states[0].files
+        files = [file for state in states for file in within(state.files, overlap(part.groups, state.groups))]
+        if files:
+            part.files = tuple(joined(files))
             part.must_be_full = self._deploy.full
-        else:
-            part.must_be_full = bool(states)
+            await self._open_files(part, states, part.groups)
 
     async def broadcast(self, spec: OperatorSpec, subtask: SubtaskId) -> KeyedPart:
         """The restored broadcast state of an operator: in memory, and whole in every subtask."""
@@ -94,9 +90,9 @@ class StateAssembly:
         self._declare(part.backend, self._declared(part.uid).broadcast)
         for state in self._restored(spec.uid, subtask.index):
             if state.broadcast:
-                await self._load(part, state, state.broadcast, all_groups)
                 part.files = state.broadcast
                 part.must_be_full = self._deploy.full
+                await self._open_files(part, [state], all_groups)
         return part
 
     def accumulator(self, uid: str) -> StateSpec:
@@ -139,13 +135,11 @@ class StateAssembly:
             else:
                 backend.table(spec)
 
-    async def _load(
-        self, part: KeyedPart, state: SubtaskState, files: Sequence[StateFile], groups: tuple[int, int]
-    ) -> None:
-        """Take over what these files hold of `groups`, as what the job declares, a few milliseconds at a time."""
-        check_versions(part.uid, files, state.states)
-        evolution = self._evolution(part.uid, state)
-        for _ in part.backend.restoring(await load(self._around.storage, files), groups, evolution):
+    async def _open_files(self, part: KeyedPart, states: Sequence[SubtaskState], groups: tuple[int, int]) -> None:
+        """Let a store read what the part's files hold of `groups`, as what the job declares. Indexes are read one by one."""
+        evolution = self._evolution(part, states)
+        opened = await open_files(self._around.storage, part.files)
+        for _ in part.backend.restoring(opened.files, groups, opened.close, evolution):
             await asyncio.sleep(0)
         for note in evolution.found():
             self._warn_once(note)
@@ -153,12 +147,21 @@ class StateAssembly:
     def _warn_once(self, text: str) -> None:
         self._around.report(messages.Warn(self._deploy.attempt, self._around.worker, text, once=True))
 
-    def _evolution(self, uid: str, state: SubtaskState) -> Evolution:
-        """How the states of an old subtask become those of the job."""
+    def _evolution(self, part: KeyedPart, states: Sequence[SubtaskState]) -> Evolution:
+        """How the states of the old subtasks become those of the job."""
+        stored: dict[str, Any] = {}
+        for state in states:
+            check_versions(part.uid, (*state.files, *state.broadcast), state.states)
+            for name, data in state.states.items():
+                if stored.setdefault(name, data) != data:
+                    raise SnapshotError(
+                        f"cannot restore state '{name}' of operator '{part.uid}': its subtasks wrote it in two schemas, "
+                        f"{stored[name]} and {data}; use another snapshot"
+                    )
         evolution = evolve(
-            uid,
-            state.states,
-            self._declared(uid).every,
+            part.uid,
+            stored,
+            self._declared(part.uid).every,
             self._codec.registry,
             allow_non_restored=bool(self._deploy.source.get("allow_non_restored")),
         )

@@ -8,7 +8,8 @@ Not here: what is in them (`snapshot`), and when they are written (`captures`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from flowpoint.model import messages
 from flowpoint.model.manifest import NO_GROUPS, StateFile, SubtaskState
@@ -19,6 +20,7 @@ from flowpoint.runtime.parts import SaveFiles, WriteSavepoint, WriteState
 from flowpoint.runtime.surroundings import Surroundings
 from flowpoint.snapshot import names
 from flowpoint.snapshot.channel_files import CHANNEL, write_channels
+from flowpoint.snapshot.copies import copy_state
 from flowpoint.snapshot.storage import FolderStorage, Storage
 from flowpoint.snapshot.writer import BASE, DELTA, save_file, write_state
 from flowpoint.state.backend import Frozen
@@ -42,11 +44,21 @@ class StateFiles:
         return write
 
     def savepoint_state(self, subtask: SubtaskId, groups: tuple[int, int]) -> WriteSavepoint:
-        """Writes all of an operator's state into a savepoint."""
+        """Writes all of an operator's state into a savepoint: copies of its chain of files, and what is in none yet."""
 
-        async def write(uid: str, frozen: Frozen, folder: str) -> list[StateFile]:
-            name = names.savepoint_state(uid, subtask.index, self._deploy.lineage, self._deploy.attempt)
-            return await write_state(self._storage_at(folder), frozen, name, groups=groups)
+        async def write(uid: str, chain: Sequence[StateFile], frozen: Frozen, folder: str) -> list[StateFile]:
+            storage = self._storage_at(folder)
+            lineage, attempt = self._deploy.lineage, self._deploy.attempt
+
+            def name(number: int) -> str:
+                return names.savepoint_state(uid, subtask.index, lineage, attempt, number)
+
+            saved = [
+                await copy_state(self._around.storage, file, storage, name(number)) for number, file in enumerate(chain)
+            ]
+            newest = await write_state(storage, frozen, name(len(chain)), groups=groups)
+            # What has nothing below it is a base.
+            return [*saved, *(newest if saved else [replace(file, kind=BASE) for file in newest])]
 
         return write
 

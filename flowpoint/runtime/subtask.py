@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from flowpoint.errors import BadRecordError, UserCodeError
-from flowpoint.model.elements import END_OF_INPUT, WATERMARK_MIN, Barrier, Batch
+from flowpoint.model.elements import END_OF_INPUT, WATERMARK_MAX, WATERMARK_MIN, Barrier, Batch
 from flowpoint.model.plan import SubtaskId
 from flowpoint.runtime.alarm import Alarm
 from flowpoint.runtime.answers import Answers, Report
@@ -49,6 +49,7 @@ IDLE_STEPS: Final = 4
 class Counters:
     """Numbers of one subtask since its start. Seconds are of the loop's clock.
 
+    watermark: where event time stands, epoch ms; None while there is none, and at its end.
     connector: what connectors count themselves, by uid.
     """
 
@@ -57,6 +58,7 @@ class Counters:
     busy: float = 0.0
     blocked: float = 0.0
     alignment_ms: int = 0
+    watermark: int | None = None
     connector: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
@@ -190,6 +192,8 @@ class Subtask:
     def statistics(self) -> Counters:
         """The numbers as they are now."""
         self.counters.records_out = self._records_made
+        watermark = self._pipeline.watermark
+        self.counters.watermark = watermark if WATERMARK_MIN < watermark < WATERMARK_MAX else None
         return self.counters
 
     # ------------------------------------------------------------------ records

@@ -186,6 +186,17 @@ class StorageChecker(Checker):
         named = {file.path for commit in self.retained() for file in self._named_by(commit.directory)}
         return [name for base in self.files.list(f"{self.root}/shared") if (name := f"shared/{base}") not in named]
 
+    def take_away_unnamed(self) -> list[str]:
+        """Remove every file of state, and every manifest, that the newest checkpoint does not need; says which."""
+        newest = self.retained()[-1].directory
+        needed = {f"{newest}/manifest.json", *(file.path for file in self._named_by(newest))}
+        names = [path.removeprefix(f"{self.root}/") for path, _ in self.files.walk(self.root)]
+        gone = [name for name in names if name.startswith(("shared/", "chk-")) and name not in needed]
+        self._damaged.update(gone)
+        for name in gone:
+            self.files.remove(f"{self.root}/{name}")
+        return gone
+
     def damage_newest(self) -> str | None:
         """Rot one file of the newest committed checkpoint, if it has an older one behind it; says which."""
         retained = self.retained()

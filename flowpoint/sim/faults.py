@@ -136,6 +136,7 @@ class FaultMix:
     count_max: no more faults than this.
     second_failure_rate: how often a kill is followed by another one while the first is being recovered from.
     pause_seconds: how long SIGSTOP lasts, at most.
+    spares_coordinator: also what comes while a failure is being recovered from kills workers only.
     """
 
     kinds: tuple[FaultKind, ...]
@@ -144,6 +145,7 @@ class FaultMix:
     count_max: int
     second_failure_rate: float
     pause_seconds: float
+    spares_coordinator: bool = False
 
     def __str__(self) -> str:
         names = ", ".join(self.kinds) or "none"
@@ -273,7 +275,7 @@ class FaultInjector:
             self._kill(candidates.pop(self._random.randrange(len(candidates))), "by a fault")
 
     def _kill_one(self, why: str) -> None:
-        living = self._world.living()
+        living = self._children() if self._mix.spares_coordinator else self._world.living()
         if living:
             self._kill(self._random.choice(living), why)
 

@@ -30,9 +30,10 @@ from flowpoint.protocol.recovery import CommitKind, standing
 from flowpoint.runtime.worker import worker_main
 from flowpoint.sim.faults import FaultKind
 from flowpoint.sim.host import SimHost
+from flowpoint.sim.memory import MirroredObjects
 from flowpoint.sim.world import InvariantBroken, SimProcess, SimWorld
 from flowpoint.snapshot.commit_log import CommitLog
-from flowpoint.snapshot.storage import FolderStorage
+from flowpoint.snapshot.places import MEMORY, FolderPlace, MemoryPlace, Place
 
 WORK_DIR = "/flowpoint/work"
 SAVEPOINTS = "/data/savepoints"
@@ -46,8 +47,11 @@ class Programs:
     """The two mains for one job file, and a person's way to the coordinator that runs now.
 
     recorded: what `run.json` keeps for the next coordinator: (pid, start time) of the workers of the last one.
+    wishes: the flags of the command, which the person gives again as long as nothing is in the log.
+    wishes_once: flags of the next start only, whatever is in the log.
     savepoints: the folders of those that the person was told exist.
     draw: what the person wants of a rescale, and whether a savepoint is claimed.
+    work_dir: for local state. RocksDB keeps it on the real disk, also here.
     """
 
     world: SimWorld
@@ -55,19 +59,21 @@ class Programs:
     settings: Settings
     storage: str
     wishes: Wishes = field(default_factory=Wishes)
+    wishes_once: Wishes | None = None
     recorded: tuple[tuple[int, float], ...] = ()
     running: tuple[SimProcess, Coordinator] | None = None
     requests: list[asyncio.Task[None]] = field(default_factory=list)
     savepoints: list[str] = field(default_factory=list)
     draw: Random = field(default_factory=Random)
+    work_dir: str = WORK_DIR
 
     async def coordinator(self, host: SimHost, args: Sequence[str]) -> int:
         """The main of `flowpoint run`."""
         for pid, start_time in self.recorded:
             await host.kill_stale(pid, start_time)
-        storage = FolderStorage(host.disk, host.new_id, self.storage)
+        place = self._place(host)
         try:
-            entries = standing(await CommitLog(storage, "", host).entries())
+            entries = standing(await CommitLog(place.storage, "", host).entries())
         except FlowPointError as error:
             self.world.trace.tell(host.name, f"the commit log cannot be read: {error}")
             return 1
@@ -83,7 +89,7 @@ class Programs:
         wishes = self._wishes(entries)
         goes_on = entries and not wishes.fresh and not wishes.source
         rescaled = rescaled_to(entries, entries[-1].lineage) if goes_on else 0
-        to_run = self._plan(graph, wishes, rescaled or self.settings.parallelism)
+        to_run = self._plan(graph, place, wishes, rescaled or self.settings.parallelism)
         coordinator = Coordinator(host, to_run, emit, on_workers)
         self.running, self.requests = (self.world.process_of(host), coordinator), []
         outcome = await coordinator.run()
@@ -95,11 +101,20 @@ class Programs:
 
     def _wishes(self, entries: list[CommitEntry]) -> Wishes:
         """The flags of this start. A person reads what the last run has said."""
+        if self.wishes_once is not None:
+            wishes, self.wishes_once = self.wishes_once, None
+            return wishes
         if entries and entries[-1].kind == CommitKind.STOPPED and "savepoint" in entries[-1].extra:
             return Wishes(source=entries[-1].extra["savepoint"], claim=self.draw.random() < 0.5)
         return self.wishes if not entries else replace(self.wishes, source="")
 
-    def _plan(self, graph: StreamGraph, wishes: Wishes, parallelism: int) -> JobToRun:
+    def _place(self, host: SimHost) -> Place:
+        if self.settings.checkpoint.storage == MEMORY:
+            limit = self.settings.checkpoint.memory_limit
+            return MemoryPlace(host, MirroredObjects(limit, self.world.files, self.storage))
+        return FolderPlace(host, self.storage)
+
+    def _plan(self, graph: StreamGraph, place: Place, wishes: Wishes, parallelism: int) -> JobToRun:
         settings = replace(self.settings, parallelism=parallelism)
         if parallelism > settings.max_parallelism:
             raise UsageError(f"cannot rescale to {parallelism}: max_parallelism is {settings.max_parallelism}")
@@ -109,11 +124,11 @@ class Programs:
             operators=compiled.operators,
             settings=settings,
             source={**self.source.to_data(), "params": {}, "parallelism": parallelism},
-            storage=self.storage,
-            work_dir=WORK_DIR,
+            place=place,
+            work_dir=self.work_dir,
             arguments=lambda index, incarnation, address: [json.dumps([index, incarnation, address])],
             wishes=wishes,
-            replan=lambda other: replace(self._plan(graph, wishes, other), rescaled=other),
+            replan=lambda other: replace(self._plan(graph, place, wishes, other), rescaled=other),
         )
 
     def ask(self, request: FaultKind) -> None:

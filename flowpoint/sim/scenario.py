@@ -23,6 +23,7 @@ from flowpoint.sim.message_checker import MessageChecker
 from flowpoint.sim.references import check_output
 from flowpoint.sim.topologies import Row
 from flowpoint.sim.world import InvariantBroken, SimProcess, SimWorld
+from flowpoint.snapshot.places import MEMORY
 
 ASKED = (FaultKind.ASK_SAVEPOINT, FaultKind.ASK_RESCALE, FaultKind.ASK_RESCALE, FaultKind.ASK_STOP_TO)
 DISK_TROUBLE = frozenset({FaultKind.DISK_ERRORS, FaultKind.LOST_ANSWERS, FaultKind.DISK_FULL})
@@ -35,6 +36,18 @@ LEAVES_FILES = DISK_TROUBLE | {
     FaultKind.ASK_CANCEL,
 }
 """Under these the coordinator that ends the job may be unable to tidy up, or die before it has."""
+
+
+ENDS_COORDINATOR = frozenset(
+    {
+        FaultKind.KILL_COORDINATOR,
+        FaultKind.KILL_AT_POINT,
+        FaultKind.POWER_FAILURE,
+        FaultKind.ASK_STOP,
+        FaultKind.ASK_STOP_TO,
+        FaultKind.ASK_CANCEL,
+    }
+)
 
 
 class JobScenario:
@@ -115,6 +128,21 @@ class AskedScenario(JobScenario):
         shape = replace(shape, records=records, rate=records // draw.choice((1, 2, 4)), settings=settings)
         kinds = (*mix.kinds, *ASKED * draw.choice((1, 2, 4)))
         super().__init__(seed, shape=shape, mix=replace(mix, kinds=kinds, quiet=0.1, gap=draw.choice((0.1, 0.3))))
+
+
+class MemoryScenario(JobScenario):
+    """A job whose snapshots are in the memory of its coordinator, which therefore lives to the end."""
+
+    def __init__(self, seed: int) -> None:
+        draw = Random(f"{seed}:memory")
+        shape, mix = draw_shape(draw), draw_mix(draw, ALL_FAULTS - ENDS_COORDINATOR - {FaultKind.BIT_ROT})
+        checkpoint = replace(shape.settings.checkpoint, storage=MEMORY)
+        shape = replace(shape, settings=replace(shape.settings, checkpoint=checkpoint))
+        super().__init__(seed, shape=shape, mix=replace(mix, spares_coordinator=True))
+
+    def may_start_again(self, process: SimProcess) -> bool:
+        """Never: nothing would be left."""
+        return False
 
 
 def read_output(world: SimWorld) -> Counter[Row]:

@@ -152,7 +152,7 @@ def _broadcast_states(snapshot: Snapshot, operator: Operator) -> Iterator[KeyedS
     readers = [snapshot.reader(file) for file in reversed(operator.subtasks[holder].broadcast)]
     everything = (0, snapshot.max_parallelism - 1)
     for name in sorted({name for reader in readers for name, _ in reader.states}):
-        files = [StateInFile(reader, name, snapshot.codec, snapshot.max_parallelism) for reader in readers]
+        files = [StateInFile(reader, name, snapshot.codec, snapshot.max_parallelism, everything) for reader in readers]
         schema = operator.subtasks[holder].states.get(name, {})
         part = StatePart(holder, everything, [file for file in files if file.refs])
         yield KeyedState(name, MAP, schema, snapshot.max_parallelism, [part])

@@ -28,6 +28,9 @@ DELTA = "delta"
 NATIVE = "native"
 OUTPUT = "output"
 
+SEAL = "seal"
+"""In a file's `extra`: what proves each part of it that is read, without reading the rest."""
+
 _FULL_DISK_PAUSE = 1.0
 
 
@@ -45,6 +48,10 @@ class FrozenState(Protocol):
     @property
     def native(self) -> Sequence[str]:
         """Durable local files, never changed again, that belong to this state."""
+
+    @property
+    def seal(self) -> str:
+        """What proves the bytes as `chunks` gave them last (`FileReader.seal`)."""
 
     def chunks(self) -> Iterator[bytes]:
         """The bytes in slices, from the start each time it is called."""
@@ -120,7 +127,9 @@ async def _write_slices(storage: Storage, frozen: FrozenState, name: str, groups
     if not await storage.put_if_absent(name, slices):
         raise StorageError(f"cannot write {name}: it exists already; each write needs a new sequence number")
     kind = BASE if frozen.full else DELTA
-    return StateFile(name, kind, slices.bytes, slices.checksum, frozen.entries, groups)
+    return StateFile(
+        name, kind, slices.bytes, slices.checksum, frozen.entries, groups, {SEAL: frozen.seal} if frozen.seal else {}
+    )
 
 
 async def save_file(storage: Storage, path: str, name: str) -> StateFile:

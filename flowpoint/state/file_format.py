@@ -26,7 +26,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
@@ -88,6 +88,25 @@ class Placed:
     dead: array[int]
 
 
+_NO_PLACES: Final = Placed(0, array(PLACE), array(PLACE))
+
+
+@dataclass(slots=True)
+class Span:
+    """Blocks that follow each other in a file, each with the numbers of its first live and first deleted entry."""
+
+    offset: int = 0
+    size: int = 0
+    refs: list[tuple[BlockRef, int, int]] = field(default_factory=list)
+
+    def add(self, ref: BlockRef, live: int, dead: int) -> None:
+        """One block more, at the end."""
+        if not self.refs:
+            self.offset = ref.offset
+        self.refs.append((ref, live, dead))
+        self.size += ref.size
+
+
 @dataclass(frozen=True, slots=True)
 class RawBlock:
     """A block as it is stored, proved by its checksum, with its places if the file has some."""
@@ -107,7 +126,8 @@ class FileReader:
         SnapshotError: it is no state file, is damaged, or is of a newer format.
     """
 
-    def __init__(self, name: str, data: bytes | ReadRange, size: int) -> None:
+    def __init__(self, name: str, data: bytes | ReadRange, size: int, seal: str = "") -> None:
+        """`seal`: what the footer must have as its checksum, if that is known."""
         self.name = name
         self._read: ReadRange = data if callable(data) else _slicer(data)
         self._size = size
@@ -127,9 +147,9 @@ class FileReader:
         """The checksum of its footer, as hex digits: where a manifest knows it, it proves every byte of the file."""
         self.placed: Placed | None = None
         """Where each key is, if the file tells."""
-        self._states, self._refs = self._index()
+        self._states, self._refs = self._index(seal)
 
-    def _index(self) -> tuple[list[tuple[str, str]], list[BlockRef]]:
+    def _index(self, seal: str) -> tuple[list[tuple[str, str]], list[BlockRef]]:
         offset, checksum, end = TRAILER.unpack(self._read_exactly(self._size - TRAILER.size, TRAILER.size))
         size = self._size - TRAILER.size - offset
         if end != END or size < 0 or offset < HEADER.size:
@@ -137,6 +157,8 @@ class FileReader:
         body = self._read_exactly(offset, size)
         if xxh3_64_intdigest(body) != checksum:
             raise self._damaged("its index does not match its checksum")
+        if seal and seal != seal_of(checksum):
+            raise self._damaged(f"its index is not the one that the manifest names ({seal_of(checksum)}, not {seal})")
         self.seal = seal_of(checksum)
         try:
             states, refs, self.placed = _parse_index(body, offset)
@@ -195,28 +217,49 @@ class FileReader:
         """
         return StoredBlock(self.name, self._states[ref.state], ref, self._body(ref), codec, values or codec)
 
-    def raw_blocks(self, first: int, last: int) -> Iterator[RawBlock]:
-        """The blocks with entries whose key group is in [first, last], each proved by its checksum and not decoded.
-
-        Raises:
-            SnapshotError: a block is damaged.
-        """
-        placed = self.placed or Placed(0, array(PLACE), array(PLACE))
+    def spans(self, groups: tuple[int, int], bytes_max: int) -> Iterator[Span]:
+        """The blocks with entries of key groups [first, last], as stretches of the file of about `bytes_max`."""
+        span = Span()
         live = dead = 0
         for ref in self._refs:
-            if ref.last >= first and ref.first <= last:
-                state, kind = self._states[ref.state]
-                live_places = placed.live[live : live + ref.live]
-                dead_places = placed.dead[dead : dead + ref.dead]
-                yield RawBlock(state, kind, ref, self._body(ref), live_places, dead_places)
+            if ref.last >= groups[0] and ref.first <= groups[1]:
+                if span.refs and (span.offset + span.size != ref.offset or span.size + ref.size > bytes_max):
+                    yield span
+                    span = Span()
+                span.add(ref, live, dead)
             live += ref.live
             dead += ref.dead
+        if span.refs:
+            yield span
+
+    def raw_block(self, span: Span, numbered: tuple[BlockRef, int, int], data: bytes) -> RawBlock:
+        """One of the blocks of a stretch, whose bytes are `data`: not decoded, and proved by its checksum.
+
+        Raises:
+            SnapshotError: it is damaged.
+        """
+        ref, live, dead = numbered
+        start = ref.offset - span.offset
+        body = data[start : start + ref.size]
+        self._check(ref, body)
+        placed = self.placed or _NO_PLACES
+        state, kind = self._states[ref.state]
+        return RawBlock(
+            state, kind, ref, body, placed.live[live : live + ref.live], placed.dead[dead : dead + ref.dead]
+        )
+
+    def decoded(self, raw: RawBlock, codec: Codec) -> StoredBlock:
+        """A block, decoded as far as it is looked at. Raises as `stored_block`."""
+        return StoredBlock(self.name, (raw.state, raw.kind), raw.ref, raw.body, codec, codec)
 
     def _body(self, ref: BlockRef) -> bytes:
         body = self._read_exactly(ref.offset, ref.size)
-        if xxh3_64_intdigest(body) != ref.checksum:
-            raise self._damaged(f"the block at byte {ref.offset} does not match its checksum")
+        self._check(ref, body)
         return body
+
+    def _check(self, ref: BlockRef, body: bytes) -> None:
+        if len(body) != ref.size or xxh3_64_intdigest(body) != ref.checksum:
+            raise self._damaged(f"the block at byte {ref.offset} does not match its checksum")
 
     def _read_exactly(self, offset: int, size: int) -> bytes:
         data = self._read(offset, size) if offset >= 0 else b""

@@ -41,7 +41,7 @@ class FrozenState:
     """`backend.Frozen` of a layered backend."""
 
     def __init__(self, backend: LayeredBackend, number: int, *, full: bool, detached: bool = False) -> None:
-        """`detached`: a full file beside the chain, which neither ends it nor makes anything durable for it."""
+        """`detached`: a file beside the chain, for somebody else, which makes nothing durable for it."""
         self.full = full
         self.replaces = 0
         self.native: Sequence[str] = ()
@@ -92,7 +92,8 @@ class FrozenState:
         assert not self._is_settled, f"freeze {self._number} settled twice"
         self._is_settled = True
         if self._detached:
-            self._backend.settle(self._number, full=True, durable=False)
+            if self.full:
+                self._backend.settle(self._number, full=True, durable=False)
             return
         if durable and self.full and not self._bytes:
             # There was nothing at all to write: the chain is empty and stays so.
@@ -109,7 +110,7 @@ class FrozenState:
         absorbed: dict[str, dict[Any, Any]] = {}
         if self.full:
             self.replaces = 0 if self._detached else len(self._backend.chain)
-        else:
+        elif not self._detached:
             yield from self._absorb_small_files(absorbed)
         for name, table in list(self._backend.tables.items()):
             try:

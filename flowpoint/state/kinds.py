@@ -83,7 +83,30 @@ class _Handle:
         return key
 
 
-class ValueHandle(_Handle):
+class _SingleHandle(_Handle):
+    """What handles on one value share: they are not taken for the value itself."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # what copying and the like look for
+            raise AttributeError(name)
+        raise AttributeError(f"the state '{self._name}' has no {name}: only its value may have; write .value.{name}")
+
+    def _refuse(self, *_: object) -> Any:
+        """`self.seen += 1`, `if self.seen:`, `self.seen == 3`: all mean the value, and two would be wrong in silence."""
+        raise UserCodeError(
+            f"the state '{self._name}' was used as if it were its value; write .value behind it, as in"
+            f" self.{self._name}.value += 1"
+        )
+
+    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __len__ = __iter__ = __contains__ = _refuse
+    __getitem__ = __setitem__ = __int__ = __float__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = _refuse
+    __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = __mod__ = __or__ = __and__ = __neg__ = _refuse
+    __hash__ = object.__hash__
+
+
+class ValueHandle(_SingleHandle):
     """One value of the current key."""
 
     __slots__ = ("_default", "_table")
@@ -184,7 +207,7 @@ class ListHandle(_Handle):
         return f"<ListState '{self._name}' of key {self._cell.key!r}>"
 
 
-class ReducingHandle(_Handle):
+class ReducingHandle(_SingleHandle):
     """What a reducer has made of all values added for the current key."""
 
     __slots__ = ("_reduce", "_table")

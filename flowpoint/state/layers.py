@@ -15,15 +15,17 @@ Not here: how files are made (`frozen.py`), when a base is due (`chain.py`), wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, Final, Protocol
 
 from flowpoint.codec.keys import place_width
 from flowpoint.codec.values import Codec
 from flowpoint.errors import IncompatibleStateError, InternalError
+from flowpoint.model.key_groups import overlap
 from flowpoint.model.manifest import StateFile
+from flowpoint.state.backend import nothing
 from flowpoint.state.chain import Chain
 from flowpoint.state.evolution import Evolution
 from flowpoint.state.file_format import Block, FileReader, ReadRange
@@ -84,6 +86,8 @@ class LayeredBackend:
         self._unclaimed: set[str] = set()
         self._frozen_count = 0
         self._bases_in_writing = 0
+        self._is_outdated = False  # the files of the chain hold values of an older version
+        self._readable: list[Callable[[], None]] = []
 
     # ------------------------------------------------------------------ tables
 
@@ -145,8 +149,14 @@ class LayeredBackend:
     def freeze_detached(self) -> FrozenState:
         """See `backend.Backend`."""
         self._swap_out()
-        self._hold_bases()
-        return FrozenState(self, self._frozen_count, full=True, detached=True)
+        if self._is_outdated:
+            self._hold_bases()
+        return FrozenState(self, self._frozen_count, full=self._is_outdated, detached=True)
+
+    def _hold_bases(self) -> None:
+        """Keep the bases as they are until the file that is made from them is written (`settle`)."""
+        self._bases_in_writing += 1
+        self._set_must_copy()
 
     def _swap_out(self) -> None:
         """What was written since the last freeze becomes a segment of its own."""
@@ -154,11 +164,6 @@ class LayeredBackend:
         parts = [(table, layer) for table in self.tables.values() if (layer := table.swap()) is not None]
         if parts:
             self.segments.append(Segment(self._frozen_count, parts))
-
-    def _hold_bases(self) -> None:
-        """Keep the bases as they are until the file that is made from them is written (`settle`)."""
-        self._bases_in_writing += 1
-        self._set_must_copy()
 
     def pending(self, number: int) -> list[Segment]:
         """The segments up to freeze `number` that are in no durable file."""
@@ -174,6 +179,7 @@ class LayeredBackend:
             for segment in self.pending(number):
                 segment.durable = True
         if full:
+            self._is_outdated = self._is_outdated and not durable
             self._bases_in_writing -= 1
             self._set_must_copy()
 
@@ -221,7 +227,12 @@ class LayeredBackend:
                 if table.base.has_moved:
                     table.base = table.base.base  # what it was made of, by kind of table
                 return True
+        self._let_go_of_files()
         return False
+
+    def _let_go_of_files(self) -> None:
+        while self._readable:
+            self._readable.pop()()
 
     # ------------------------------------------------------------------ restore
 
@@ -229,45 +240,50 @@ class LayeredBackend:
         self,
         files: Sequence[tuple[StateFile, bytes | ReadRange]],
         groups: tuple[int, int],
+        done: Callable[[], None] = nothing,
         evolution: Evolution | None = None,
     ) -> None:
         """See `backend.Backend`."""
-        for _ in self.restoring(files, groups, evolution):
+        for _ in self.restoring(files, groups, done, evolution):
             pass
 
     def restoring(
         self,
         files: Sequence[tuple[StateFile, bytes | ReadRange]],
         groups: tuple[int, int],
+        done: Callable[[], None] = nothing,
         evolution: Evolution | None = None,
     ) -> Iterator[int]:
         """See `backend.Backend`."""
         if evolution is None:
             evolution = Evolution(self.operator, self.codec.registry)
-        readers = [(file, FileReader(file.path, data, file.bytes)) for file, data in files]
+        self._readable.append(done)
+        readers = [(file, FileReader(file.path, data, file.bytes, file.extra.get("seal", ""))) for file, data in files]
         taken = 0
+        # What lies in the files is older than what is in the bases: only the oldest files can stay where they are.
+        placed = len(list(takewhile(lambda found: self._is_placed(found[1]), readers)))
         # What must become something else is read at once: what cannot is found before any record flows.
-        if evolution.is_as_stored and all(self._is_placed(reader) for _, reader in readers):
-            for file, reader in readers:
-                self._open(file, reader, _both(groups, file.groups))
-                taken += reader.entries
+        if not evolution.is_as_stored or any(self._is_placed(reader) for _, reader in readers[placed:]):
+            placed = 0
+        for file, reader in readers[:placed]:
+            self._open(file, reader, overlap(groups, file.groups))
+            taken += reader.entries
+            yield taken
+        for file, reader in readers[placed:]:
+            for block in reader.blocks(evolution.keys, *overlap(groups, file.groups), evolution.value_codec):
+                if block.state not in evolution.left_behind:
+                    self._take(file.path, block, evolution)
+                taken += len(block.keys) + len(block.dead)
+                while self._store.relieve():
+                    pass
                 yield taken
-        else:
-            for file, reader in readers:
-                for block in reader.blocks(evolution.keys, *_both(groups, file.groups), evolution.value_codec):
-                    if block.state not in evolution.left_behind:
-                        self._take(file.path, block, evolution)
-                    taken += len(block.keys) + len(block.dead)
-                    while self._store.relieve():
-                        pass
-                    yield taken
         for file, reader in readers:
-            first, last = _both(groups, file.groups)
+            first, last = overlap(groups, file.groups)
             size = sum(ref.size for ref in reader.refs if ref.last >= first and ref.first <= last)
             self.chain.adopt(size, is_base=file.kind == "base")
         if evolution.has_changed:
             # Values of an older version must not stay below newer ones.
-            self.chain.is_broken = True
+            self.chain.is_broken = self._is_outdated = True
 
     def _is_placed(self, reader: FileReader) -> bool:
         return reader.placed is not None and reader.placed.max_parallelism == self.max_parallelism
@@ -306,12 +322,8 @@ class LayeredBackend:
         """See `backend.Backend`."""
         self.tables.clear()
         self.segments.clear()
+        self._let_go_of_files()
         self._store.close()
-
-
-def _both(groups: tuple[int, int], others: tuple[int, int]) -> tuple[int, int]:
-    """The key groups that are in both ranges."""
-    return max(groups[0], others[0]), min(groups[1], others[1])
 
 
 def _slices(segment: Segment) -> Iterator[tuple[Base, list[Any], list[Any]]]:

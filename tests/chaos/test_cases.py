@@ -81,6 +81,72 @@ def test_ac01_salted_hashes_do_not_route_keys(shell: Shell, backend: str) -> Non
     assert len(set(salts)) == len(salts) == 10
 
 
+SPLITS = """
+import asyncio
+from pathlib import Path
+
+from flowpoint import END, Job, Source, SourceReader, Split
+from flowpoint.connectors import FileSink
+
+
+class Reader(SourceReader):
+    def __init__(self, position):
+        self._read = position or 0
+
+    async def read(self, n):
+        if self._read == 15:
+            return END
+        if self._read == 10 and not Path("more").exists():
+            await asyncio.sleep(0.01)
+            return []
+        self._read += 1
+        return ["foo"]
+
+    def position(self):
+        return self._read
+
+    async def close(self):
+        pass
+
+
+class Twenty(Source):
+    def splits(self):
+        return [Split(str(number), {}) for number in range(20)]
+
+    async def open(self, split, position, ctx):
+        return Reader(position)
+
+
+job = Job("foo")
+(
+    job.source(Twenty(), uid="splits")
+    .key_by(lambda word: word)
+    .count(uid="counts")
+    .sink(FileSink("out", format="jsonl"), uid="out")
+)
+"""
+
+
+def test_ac01_a_key_from_20_splits_stays_one_key_through_a_savepoint_other_salts_and_another_parallelism(
+    shell: Shell,
+) -> None:
+    shell.write("job.py", SPLITS)
+    # Each process draws its own salt.
+    shell.environment["PYTHONHASHSEED"] = "random"
+    running = shell.start("run", "job.py", "-p", "4", "--json", "--set", "checkpoint.interval=100ms")
+    running.wait_until(lambda: len(committed(shell.folder / "out")) == 200, "200 rows")
+    workers = len(shell.worker_pids("foo"))
+    savepoint = shell.run_ok("stop", "foo", "--to", "saved", "--json").json()["path"]
+    before = sorted(committed(shell.folder / "out"))
+    (shell.folder / "more").touch()
+
+    shell.run_ok("run", "job.py", "-p", "3", "--from", savepoint)
+
+    assert workers == 4
+    assert before == [["foo", count] for count in range(1, 201)]
+    assert sorted(committed(shell.folder / "out")) == [["foo", count] for count in range(1, 301)]
+
+
 ORDERED = """
 from flowpoint import Job, KeyedProcessFunction, ValueState
 from flowpoint.connectors import FileSink, SequenceSource

@@ -638,17 +638,17 @@ def test_closing_removes_the_local_database_even_while_a_base_is_being_written(t
 
 
 def detached(job: Job) -> Job:
-    """A savepoint of a job's state: one file that stands alone."""
-    return Job(job.backend, (written(job.backend.freeze_detached()),))
+    """A savepoint of a job's state: its chain of files, and one file of what is newer."""
+    return Job(job.backend, (*job.files, written(job.backend.freeze_detached())))
 
 
 def written(frozen: Frozen) -> tuple[StateFile, bytes]:
     data = b"".join(frozen.chunks())
     frozen.durable()
-    return StateFile("savepoint", "base", len(data), "", 0, (0, MAX - 1)), data
+    return StateFile("savepoint", "delta", len(data), "", 0, (0, MAX - 1)), data
 
 
-def test_a_detached_file_holds_everything_and_the_chain_goes_on_without_it(open_one: Open) -> None:
+def test_a_detached_file_holds_what_the_chain_does_not_and_the_chain_goes_on_without_it(open_one: Open) -> None:
     job = Job(open_one())
     table, entries = job.backend.table(VALUE), job.backend.map_table(MAP)
     for number in range(500):
@@ -677,6 +677,9 @@ def test_what_is_written_while_a_detached_file_is_made_is_not_in_it(open_one: Op
         table.put(number, [number])
     job.checkpoint()
     job.merge()
+    for number in range(0, 300, 3):
+        table.put(number, [number])
+    chain = job.files
     frozen = job.backend.freeze_detached()
 
     data = bytearray()
@@ -691,7 +694,9 @@ def test_what_is_written_while_a_detached_file_is_made_is_not_in_it(open_one: Op
     job.checkpoint()
     job.merge()
 
-    savepoint = Job(job.backend, ((StateFile("savepoint", "base", len(data), "", 0, (0, MAX - 1)), bytes(data)),))
+    savepoint = Job(
+        job.backend, (*chain, (StateFile("savepoint", "delta", len(data), "", 0, (0, MAX - 1)), bytes(data)))
+    )
     assert contents(restored(open_one, savepoint), LIST) == {number: [number] for number in range(300)}
     assert contents(restored(open_one, job), LIST) == contents(job.backend, LIST)
 

@@ -31,16 +31,16 @@ def test_run_says_where_it_goes_and_shows_its_end(shell: Shell) -> None:
     assert "finished" in out.splitlines()[-1]
 
 
-def test_for_programs_it_is_one_event_before_the_last(shell: Shell) -> None:
+def test_for_programs_the_last_event_has_it(shell: Shell) -> None:
     shell.write("job.py", JOB)
     run = shell.start("run", "job.py", "-p", "1", "--json")
     run.wait()
 
-    events = run.events()
+    last = run.events()[-1]
 
-    assert [event["event"] for event in events[-2:]] == ["printed", "finished"]
-    assert events[-2]["data"]["lines"] == 6
-    assert sorted(events[-2]["data"]["last"]) == sorted(PRINTED)
+    assert last["event"] == "finished"
+    assert last["data"]["printed"]["lines"] == 6
+    assert sorted(last["data"]["printed"]["last"]) == sorted(PRINTED)
 
 
 def test_what_was_printed_before_a_kill_is_in_the_log(shell: Shell) -> None:

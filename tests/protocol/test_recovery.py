@@ -222,8 +222,6 @@ def test_when_a_new_id_is_needed_then_it_is_above_all_that_were_ever_committed()
     log.begin(lineage="L2")
 
     assert next_checkpoint_id(log.entries) == 6
-    assert next_checkpoint_id(log.entries, given_out=4) == 6
-    assert next_checkpoint_id(log.entries, given_out=8) == 9
 
 
 def test_when_a_checkpoint_has_two_commits_then_it_is_a_bug():

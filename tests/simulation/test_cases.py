@@ -646,7 +646,7 @@ def test_whatever_a_users_sink_raises_in_the_coordinator_is_the_users_error_and_
 
     stage.play(script())
 
-    assert stage.story("the job is failed", "sink 'out': begin() failed: ValueError: no such table", "3 times")
+    assert stage.story("the job is failed", "operator 'out': begin() failed: ValueError: no such table", "3 times")
 
 
 @pytest.mark.parametrize("kind", [messages.Trigger, messages.Release])
@@ -696,6 +696,64 @@ def test_a_cancel_does_not_wait_for_a_sink_that_hangs(monkeypatch):
     assert stage.story("had not ended after 5 s: prepare attempt")
 
 
+def test_a_job_that_has_failed_does_not_wait_for_a_storage_that_hangs(monkeypatch):
+    stage = Stage(numbers(5001, rate=100) + ".map(see, uid='see')" + ROWS, settings(restart_strategy="none"))
+
+    async def hang(cleaner, *args, **options):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Cleaner, "run", hang)
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: stage.completed(2))
+        stage.kill(stage.workers()[0])
+        await stage.finish(run, code=1)
+
+    stage.play(script())
+
+    assert stage.story("failed, and given up", "remove old checkpoints")
+
+
+def test_a_sink_that_does_not_commit_in_time_fails_the_attempt_and_the_next_one_commits():
+    stage = Stage(
+        numbers(21) + ROWS,
+        settings(timeout=2.0, interval=0),
+        output='HangingSink("/data/out", format="jsonl"), uid="out"',
+    )
+    witness.failures["commit"] = 1
+
+    async def script():
+        await stage.finish(stage.start())
+
+    stage.play(script())
+
+    assert stage.story("restarting at once", "the last checkpoint was not committed within", "out#0")
+    assert stage.output() == once_each(*range(1, 21))
+
+
+def test_an_attempt_that_is_not_deployed_in_time_is_tried_again(monkeypatch):
+    stage = Stage(numbers(21) + ROWS, settings(timeout=2.0))
+    begin = FileSink.begin
+    begun: list[int] = []
+
+    async def hang_once(sink, ctx):
+        begun.append(ctx.attempt)
+        if len(begun) == 1:
+            await asyncio.sleep(5.0)
+        await begin(sink, ctx)
+
+    monkeypatch.setattr(FileSink, "begin", hang_once)
+
+    async def script():
+        await stage.finish(stage.start())
+
+    stage.play(script())
+
+    assert stage.story("restarting at once", "the attempt was not deployed within", "storage or a sink hangs")
+    assert stage.output() == once_each(*range(1, 21))
+
+
 def test_old_checkpoints_are_removed_one_run_at_a_time(monkeypatch):
     stage = Stage(numbers(101, rate=100) + ROWS, settings(interval=0.01))
     running: list[Cleaner] = []
@@ -719,3 +777,63 @@ def test_old_checkpoints_are_removed_one_run_at_a_time(monkeypatch):
 
     assert len(most) > 2
     assert set(most) == {1}
+
+
+# ---------------------------------------------------------------------- how a death is told
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_the_death_of_a_worker_is_told_as_such_and_not_as_the_links_that_break_by_it(seed):
+    job = numbers(101, rate=200) + ".key_by(lambda n: n % 5).count(uid='counts').sink(SINK)"
+    stage = Stage(job, settings(3), seed=seed)
+    killed: list[float] = []
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: stage.completed(1))
+        killed.append(stage.world.loop.time())
+        stage.kill(stage.workers()[1])
+        await stage.finish(run)
+
+    stage.play(script())
+
+    [told] = stage.story("restarting at once")
+    assert "was killed by signal 9" in told
+    assert not stage.story("link lost")
+    assert stage.output().total() == 100
+
+
+def test_workers_that_end_by_themselves_at_their_start_fail_the_job_after_three_rounds():
+    stage = Stage(numbers(10) + ROWS, settings(2))
+
+    async def refuse(host, args):
+        await asyncio.sleep(0.01)
+        return 3
+
+    stage.world.programs["worker"] = refuse
+
+    async def script():
+        await stage.finish(stage.start(), code=1)
+
+    stage.play(script())
+
+    assert len(stage.story("restarting")) == 2
+    assert stage.story("the job is failed", "ended with exit code 3", "3 times in a row")
+
+
+def test_workers_that_are_killed_at_their_start_never_fail_the_job():
+    stage = Stage(numbers(10) + ROWS, settings(2))
+    born: set[int] = set()
+
+    async def script():
+        run = stage.start()
+        while len(born) < 12:
+            await asyncio.sleep(0.001)
+            for worker in stage.workers():
+                born.add(worker.pid)
+                stage.kill(worker)
+        await stage.finish(run)
+
+    stage.play(script())
+
+    assert stage.output() == once_each(*range(1, 10))

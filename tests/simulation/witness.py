@@ -19,15 +19,17 @@ LOG = "/data/log"
 
 
 class Witness:
-    """What was seen, in order; and how often things shall go wrong, by name."""
+    """What was seen, in order; how often things shall go wrong, by name; and a target that is written to by key."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
         self.failures: dict[str, int] = {}
+        self.target: dict[Any, Any] = {}
 
     def reset(self) -> None:
         self.seen.clear()
         self.failures.clear()
+        self.target.clear()
 
     def fails(self, name: str) -> bool:
         """Whether this one shall fail; it is counted."""
@@ -129,6 +131,15 @@ class _SlowlyRefusingWriter:
         await self._inner.close()
 
 
+class HangingSink(FileSink):
+    """A target that gives no answer to a commit."""
+
+    async def commit(self, committable: Any, ctx: ConnectorContext) -> None:
+        if witness.fails("commit"):
+            await asyncio.Event().wait()
+        await super().commit(committable, ctx)
+
+
 class CommitNotHeardSink(FileSink):
     """Commits, and the answer is lost (AC-27)."""
 
@@ -145,3 +156,39 @@ class CommitFailsSink(FileSink):
         if witness.fails("commit"):
             raise StorageError("the commit is refused")
         await super().commit(committable, ctx)
+
+
+class UpsertSink:
+    """Keeps the newest value of each key in memory until a checkpoint, and writes it to `witness.target` (AC-25)."""
+
+    can_take_back = False
+
+    async def begin(self, ctx: ConnectorContext) -> None:
+        """Nothing to claim."""
+
+    async def open(self, ctx: ConnectorContext) -> Any:
+        return _UpsertWriter()
+
+    async def commit(self, committable: Any, ctx: ConnectorContext) -> None:
+        witness.target.update(committable)
+
+    async def abort(self, committable: Any, ctx: ConnectorContext) -> None:
+        """Nothing is anywhere."""
+
+    async def clean(self, ctx: ConnectorContext) -> None:
+        """Nothing is left behind."""
+
+
+class _UpsertWriter:
+    def __init__(self) -> None:
+        self._newest: dict[str, Any] = {}
+
+    async def write(self, batch: list[Any]) -> None:
+        self._newest.update(batch)
+
+    async def prepare(self, checkpoint: int) -> Any:
+        newest, self._newest = self._newest, {}
+        return newest or None
+
+    async def close(self) -> None:
+        """What is in memory is gone."""

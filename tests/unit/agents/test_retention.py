@@ -201,3 +201,24 @@ def test_another_process_that_follows_the_log_sees_a_cut(tmp_path: Path) -> None
         assert ids(other.list(THREAD)) == []
         put(other, config(), id="e")
         assert ids(one.list(THREAD)) == ["e"]
+
+
+@each_saver
+def test_sweeping_does_not_forget_what_was_deleted_nor_where_the_head_is(kind: str, tmp_path: Path) -> None:
+    saver = open_saver(kind, tmp_path)
+    first = put(saver, config(), id="first")
+    put(saver, first, id="second")
+    branch = put(saver, {**first, "configurable": {**first["configurable"]}}, id="branch")
+    travelled = put(saver, saver.get_tuple(branch).config, id="travelled", run_id="gone")
+    assert saver.get_tuple(config()).checkpoint["id"] == "travelled"
+    saver.delete_for_runs(["gone"])
+    put(saver, config(ns="other"), id="later")
+
+    for _ in range(2):
+        saver.sweep(timedelta(0))
+        saver = reopened(saver, kind, tmp_path)
+
+        assert saver.get_tuple(config()).checkpoint["id"] == "branch"
+        with pytest.raises(ConcurrentRunError, match="was deleted"):
+            put(saver, travelled, id="late")
+    saver.close()

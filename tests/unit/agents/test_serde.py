@@ -142,6 +142,7 @@ def test_a_dataclass_comes_back_as_it_was_without_running_its_init() -> None:
     [
         np.float32(1.5), np.int64(3), np.bool_(True), np.datetime64("2024-01-01"),
         np.array([1.0, 2.0]), np.array(["2024-01-01", "NaT"], dtype="datetime64[D]"), np.zeros((2, 0), np.int8),
+        np.ndarray((3,), "<U0"),
     ],
     ids=repr,
 )  # fmt: skip

@@ -26,7 +26,7 @@ Play = Callable[[RunOptions, RunView], int]
 
 STARTED = Event(EventKind.STARTED, "job 'words' started", {"name": "words", "pid": 1, "log": "/log"})
 RUNNING = Event(EventKind.RUNNING, "running")
-PRINTED = Event(EventKind.PRINTED, "printed output, 2 lines:", {"lines": 2, "last": ["one", "two"]})
+SPOKEN = Event(EventKind.FINISHED, "finished", {"printed": {"lines": 3, "last": ["one", "two"]}})
 FINISHED = Event(EventKind.FINISHED, "finished: 10 records")
 
 
@@ -115,7 +115,7 @@ def test_outside_of_a_terminal_each_event_is_a_line(play: Callable[[Play], None]
 
 def test_what_was_printed_is_shown_and_a_warning_called_one(play: Callable[[Play], None], capsys: Captured) -> None:
     def speaking(_options: RunOptions, view: RunView) -> int:
-        for event in (Event(EventKind.WARNING, "look out"), PRINTED, FINISHED):
+        for event in (STARTED, Event(EventKind.WARNING, "look out"), SPOKEN):
             view.on_event(event)
         return 0
 
@@ -124,9 +124,10 @@ def test_what_was_printed_is_shown_and_a_warning_called_one(play: Callable[[Play
     assert execute(["run", "job.py"]) == 0
 
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].endswith(" warning: look out")
-    assert lines[1].endswith(" printed output, 2 lines:")
-    assert lines[2:4] == ["    one", "    two"]
+    assert lines[1].endswith(" warning: look out")
+    assert lines[2].endswith(" printed output, 3 lines (all: `flowpoint logs words`); the last 2:")
+    assert lines[3:5] == ["    one", "    two"]
+    assert lines[5].endswith(" finished")
 
 
 def test_json_is_an_object_per_event_and_nothing_else(play: Callable[[Play], None], capsys: Captured) -> None:
@@ -277,10 +278,10 @@ class TestLiveTable:
 
     def test_what_was_printed_stands_below_the_table(self, capsys: Captured) -> None:
         with live.LiveTable() as view:
-            view.on_event(PRINTED)
-            view.on_event(FINISHED)
+            view.on_event(STARTED)
+            view.on_event(SPOKEN)
 
-        assert capsys.readouterr().out.splitlines()[1:] == [PRINTED.text, "    one", "    two"]
+        assert capsys.readouterr().out.splitlines()[-2:] == ["    one", "    two"]
 
     def test_a_job_that_ends_before_the_first_figures_prints_its_events(self, capsys: Captured) -> None:
         assert self.drawn(refresh=False) == ""

@@ -17,6 +17,7 @@ import uvloop
 
 from flowpoint.errors import InternalError
 from flowpoint.host import processes
+from flowpoint.host.base import ORPHANED_EXIT_CODE
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -137,4 +138,4 @@ def test_a_child_whose_parent_is_gone_already_ends_at_once() -> None:
     code = "from flowpoint.host import processes; processes.die_with_parent(1234567); print('alive')"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=False)
 
-    assert (ended.returncode, ended.stdout) == (processes.ORPHANED_EXIT_CODE, "")
+    assert (ended.returncode, ended.stdout) == (ORPHANED_EXIT_CODE, "")

@@ -343,7 +343,7 @@ def test_a_failed_write_declines_and_the_state_goes_into_the_next_snapshot(error
 def saved_part(uid, writer, folders):
     """Keyed state whose savepoint is written when the test sets an event."""
 
-    async def write_savepoint(name, frozen, folder):
+    async def write_savepoint(name, chain, frozen, folder):
         folders.append(folder)
         await writer.open.wait()
         return [file(f"{folder}/{name}")]

@@ -92,7 +92,7 @@ def lie(**fields: Any) -> Callable[[Manifest], Manifest]:
     ("change", "said"),
     [
         (lie(entries=3), "entries in it, 3 in the manifest"),
-        (lie(groups=(5, 6)), "the file is of key groups 5-6"),
+        (lie(groups=(5, 600)), "it is to count for key groups 5-600, its subtask has"),
         (lie(checksum="0" * 16), "instead of 0000000000000000"),
     ],
 )

@@ -73,7 +73,7 @@ class Version:
             UID, self.backend.schemas(), other.specs, other.registry, allow_non_restored=allow_non_restored
         )
         assert not evolution.refusals, evolution.refusals
-        other.backend.restore(self.files, (0, GROUPS - 1), evolution)
+        other.backend.restore(self.files, (0, GROUPS - 1), evolution=evolution)
         other.files = list(self.files)
         return evolution
 

@@ -9,9 +9,10 @@ from typing import Any, NotRequired, TypedDict
 import pytest
 
 from flowpoint.errors import IncompatibleStateError
+from flowpoint.model.manifest import StateFile
 from flowpoint.state.annotations import schema_of
 from flowpoint.state.spec import StateSpec
-from tests.unit.state.evolving import Version, named_tuple, record
+from tests.unit.state.evolving import GROUPS, Version, named_tuple, record
 
 ACCOUNT = record("Account", ("owner", str), ("total", int))
 
@@ -392,3 +393,23 @@ def test_the_first_checkpoint_after_a_migration_is_a_base_so_that_no_old_value_s
     assert evolution.is_as_stored
     assert second.values("account") == {"k": after("ann", 4), "later": after("bob", 1), "new": after("eve", 9)}
     assert not second.checkpoint()
+
+
+def test_a_savepoint_before_that_base_holds_all_of_the_state_in_its_new_version() -> None:
+    after = record("Account", ("owner", str), ("sum", int))
+    steps = {1: lambda value: {"owner": value["owner"], "sum": value["total"]}}
+    newer = version(after, version=2, migrate=steps)
+    stored().taken_by(newer)
+    newer.put("account", {"new": after("eve", 9)})
+
+    frozen = newer.backend.freeze_detached()
+    data = b"".join(frozen.chunks())
+    assert frozen.full, "the files of the chain hold values of the older version: no copies of them will do"
+    frozen.durable()
+
+    alone = version(after, version=2)
+    savepoint = version(after, version=2)
+    savepoint.files = [(StateFile("s.base", "base", len(data), "", frozen.entries, (0, GROUPS - 1)), data)]
+    savepoint.taken_by(alone)
+    assert alone.values("account") == {"k": after("ann", 3), "new": after("eve", 9)}
+    assert newer.checkpoint(), "the checkpoint after it is a base all the same"

@@ -328,6 +328,33 @@ def test_reducing_state_without_a_function_is_refused() -> None:
         ReducingState("total", 3)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda state: state + 1,
+        lambda state: 1 + state,
+        lambda state: state - 1,
+        lambda state: state > 3,
+        lambda state: state == 3,
+        lambda state: state != 3,
+        bool,
+        len,
+        list,
+        lambda state: 3 in state,
+        lambda state: state[0],
+        int,
+    ],
+)
+def test_a_state_that_is_taken_for_its_value_says_what_to_write(use: Callable[[Any], object]) -> None:
+    with pytest.raises(UserCodeError, match=r"the state 'seen' was used as if it were its value; write \.value"):
+        use(Running().of("a").seen)
+
+
+def test_a_method_of_the_value_is_looked_for_behind_value() -> None:
+    with pytest.raises(AttributeError, match=r"the state 'seen' has no append: .* write \.value\.append"):
+        Running().of("a").seen.append(1)
+
+
 # ---------------------------------------------------------------------- types and versions
 
 
