@@ -21,19 +21,19 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
 from typing import Any, Final
 
 from flowpoint.agents.conflicts import Event, OnConflict, Verdict, judged, token
-from flowpoint.agents.envelope import PUT, Body, Envelopes, Header, Sealer, Writes, body_bytes
+from flowpoint.agents.envelope import CUT, PUT, QUIET, Body, Envelopes, Header, Sealer, Writes, body_bytes
 from flowpoint.agents.kv import Entry, Kv, Section, part
 from flowpoint.agents.log import Head, Index, ReplayedIndex, StoredIndex, commit_name
 from flowpoint.agents.reading import SPECIAL, Place, Reader, Record, Saved, Upgrade, writes_prefix
 from flowpoint.agents.stored import LAYOUT, Stored
 from flowpoint.agents.values import Leaves, Ref, Values, ValueSerde
-from flowpoint.errors import ConcurrentRunError, InternalError, StorageError
+from flowpoint.errors import ConcurrentRunError, InternalError, StorageError, UsageError
 
 logger = logging.getLogger("flowpoint.agents")
 
@@ -296,16 +296,46 @@ class SaverCore:
         self.index.appended(header)
         return True
 
-    def append(self, header: Header, body: bytes, blobs: Sequence[Entry], *, moves: bool) -> None:
-        """Commit what another thread or store has committed once. To be called in a section of the thread."""
-        self._commit(header, body, blobs, lambda: Verdict(moves), None, sync=True)
+    def append(self, header: Header, body: bytes, blobs: Sequence[Entry], *, moves: bool) -> Head:
+        """Commit what another thread or store has committed once; it is seen from `reveal` on.
+
+        To be called in a section of the thread.
+        """
+        quiet = replace(header, extra=QUIET)
+        self._commit(quiet, body, blobs, lambda: Verdict(moves), None, sync=True)
+        return Head(self.index.tip(header.thread), header.id)
+
+    def reveal(self, thread: str, checkpoints: Sequence[tuple[str, Head]], heads: Mapping[str, Head], why: str) -> None:
+        """Make what was appended the thread, all at once. To be called in a section of the thread.
+
+        Args:
+            thread: which has no checkpoints yet that are seen.
+            checkpoints: what was appended, with the namespaces.
+            heads: of the namespaces.
+            why: for the log.
+
+        Raises:
+            UsageError: somebody has begun the thread meanwhile.
+        """
+
+        def judge() -> Verdict:
+            begun = self.index.namespaces(thread)
+            return Verdict(not begun, refusal="a run has begun it meanwhile; delete it and try again" if begun else "")
+
+        self.index.refresh(thread)
+        header = self._cut_header(thread, [head.number for _, head in checkpoints], heads, why)
+        verdict = self._commit(header, b"", self.index.revealed(thread, checkpoints), judge, None, sync=True)
+        if verdict.refusal:
+            raise UsageError(f"cannot make thread {thread!r}: {verdict.refusal}")
 
     def cut(self, thread: str, kept: Sequence[int], heads: Mapping[str, tuple[int, str]], why: str) -> None:
         """Commit that only these numbers count. To be called in a section for cutting."""
-        extra = [list(kept), {ns: list(head) for ns, head in heads.items()}, why]
-        header = Header("cut", 0, self.world.new_nonce(), self.world.wall_ms(), thread, extra=extra)
-        self._commit(header, b"", [], lambda: Verdict(True), None, sync=True)
+        self._commit(self._cut_header(thread, kept, heads, why), b"", [], lambda: Verdict(True), None, sync=True)
         self.forget()
+
+    def _cut_header(self, thread: str, kept: Sequence[int], heads: Mapping[str, tuple[int, str]], why: str) -> Header:
+        extra = [list(kept), {ns: list(head) for ns, head in heads.items()}, why]
+        return Header(CUT, 0, self.world.new_nonce(), self.world.wall_ms(), thread, extra=extra)
 
     # ------------------------------------------------------------------ pending writes
 

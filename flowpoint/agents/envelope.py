@@ -29,6 +29,8 @@ from flowpoint.errors import BadRecordError, DamagedStoreError, SealError
 FORMAT: Final = 1
 PUT: Final = "put"
 CUT: Final = "cut"
+QUIET: Final = ["quiet"]
+"""Of a put that is a part of something: it is not seen, until a cut at the end says so."""
 
 _Fields = tuple[tuple[type, ...], ...]
 _INT, _STR, _OPTIONAL, _ANY = (int,), (str,), (str, NoneType), (list, NoneType)
@@ -67,7 +69,12 @@ class Header:
     """Whether the head of the namespace moves here; otherwise it is a branch."""
     version: int = 0
     extra: Any = None
-    """Of a cut: [numbers kept, {ns: [number, id] of the new head}, why]."""
+    """Of a cut: [numbers kept, {ns: [number, id] of the new head}, why]. Of a put: None, or QUIET."""
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether this is a put that does not count until a cut names it."""
+        return self.kind == PUT and self.extra is not None
 
     def numbered(self, number: int, moves: bool) -> Header:
         """The same for another place in the log."""

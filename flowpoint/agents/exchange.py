@@ -4,8 +4,9 @@ A line is a checkpoint with its pending writes: {"thread", "ns", "id", "parent",
 "checkpoint", "metadata", "channels", "writes"}; values are the bytes of our serde in base64, long lists element by
 element, so nothing is lost and no class is needed. Lines of a thread are in the order of its commits.
 
-Invariants: importing appends to threads that are not there yet, and refuses others. Nothing is imported because some
-bytes name it: classes in a SqliteSaver's database have to be declared.
+Invariants: importing makes threads that are not there yet, and refuses others; they are there when all is, so that an
+import that failed can be repeated. Nothing is imported because some bytes name it: classes in a SqliteSaver's database
+have to be declared.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import sqlite3
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowpoint.agents.core import SaverCore
 from flowpoint.agents.envelope import PUT, Body, Header, Writes, body_bytes
 from flowpoint.agents.kv import Section, part
+from flowpoint.agents.log import Head
 from flowpoint.agents.reading import Place, writes_prefix
 from flowpoint.agents.retention import records_of
 from flowpoint.agents.values import Raw, ValueSerde
@@ -64,7 +66,7 @@ def imported(core: SaverCore, lines: Iterable[str]) -> int:
     Raises:
         UsageError: a thread is there already, or a line is none of ours.
     """
-    new: set[str] = set()
+    new: dict[str, _Import] = {}
     count = 0
     for number, line in enumerate(lines, 1):
         try:
@@ -72,14 +74,29 @@ def imported(core: SaverCore, lines: Iterable[str]) -> int:
             thread = one["thread"]
             channels = {name: _raw(text) for name, text in one["channels"].items()}
             writes = [(path, task, i, name, _raw(text), v) for path, task, i, name, text, v in one["writes"]]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(
                 f"cannot import line {number}: it is not a line of `flowpoint threads export` ({error})"
             ) from error
-        _begin(core, thread, new)
-        _append(core, one, channels, writes)
+        if thread not in new:
+            _check_new(core, thread)
+            new[thread] = _Import([], {})
+        head = _append(core, one, channels, writes)
+        new[thread].checkpoints.append((one["ns"], head))
+        if one["moved"]:
+            new[thread].heads[one["ns"]] = head
         count += 1
+    for thread, made in new.items():
+        with core.kv.section(thread, Section.APPEND):
+            core.reveal(thread, made.checkpoints, made.heads, "imported")
     return count
+
+
+class _Import(NamedTuple):
+    """A thread in the making."""
+
+    checkpoints: list[tuple[str, Head]]
+    heads: dict[str, Head]
 
 
 def sqlite_lines(path: str, serde: ValueSerde, allowed: Iterable[type]) -> Iterator[str]:
@@ -155,19 +172,16 @@ def _raw(text: str | list[str]) -> Raw:
     return [b64decode(one) for one in text] if isinstance(text, list) else b64decode(text)
 
 
-def _begin(core: SaverCore, thread: str, new: set[str]) -> None:
-    if thread in new:
-        return
+def _check_new(core: SaverCore, thread: str) -> None:
     with core.kv.section(thread, Section.READ):
         core.index.refresh(thread)
         if core.index.namespaces(thread):
             raise UsageError(
                 f"cannot import thread {thread!r}: the store has it already; delete it or copy it away first"
             )
-    new.add(thread)
 
 
-def _append(core: SaverCore, one: dict[str, Any], channels: dict[str, Raw], writes: list[Any]) -> None:
+def _append(core: SaverCore, one: dict[str, Any], channels: dict[str, Raw], writes: list[Any]) -> Head:
     thread, ns, id_ = one["thread"], one["ns"], one["id"]
     out: dict[bytes, bytes] = {}
     refs = {name: core.values.save_raw(thread, data, core.sizes.changed, out) for name, data in channels.items()}
@@ -184,4 +198,4 @@ def _append(core: SaverCore, one: dict[str, Any], channels: dict[str, Raw], writ
     with core.kv.section(thread, Section.APPEND):
         core.index.refresh(thread)
         blobs = core.values.missing(thread, out)
-        core.append(header, body, [*blobs, *entries], moves=one["moved"])
+        return core.append(header, body, [*blobs, *entries], moves=one["moved"])

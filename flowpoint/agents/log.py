@@ -12,8 +12,9 @@ The log is `t/<thread>/c/<number>`, one commit each, created only if absent. Wha
     x                   something was cut off: a parent that is not found was deleted
 
 Invariants: the head moves by commits that say so (`Header.moves`), never by the greatest id. After a cut only the
-numbers that it names, and later ones, count. The last commit is never removed, so a number is never used twice; nor,
-where the log is all there is, the last cut, so that a number that is missing after it is damage.
+numbers that it names, and later ones, count; quiet ones (`envelope.QUIET`) only once a cut names them. The last commit
+is never removed, so a number is never used twice; nor, where the log is all there is, the last cut, so that a number
+that is missing after it is damage.
 
 Not here: who may move the head (`core`), what goes in a cut (`retention`).
 """
@@ -21,7 +22,7 @@ Not here: who may move the head (`core`), what goes in a cut (`retention`).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgpack
@@ -61,10 +62,13 @@ class Index(Protocol):
         """The checkpoints of a namespace, by commit, newest first; only those with numbers below `below`."""
 
     def namespaces(self, thread: str) -> list[str]:
-        """The namespaces that have checkpoints."""
+        """The namespaces that have a head."""
 
     def beside(self, header: Header, older: int | None) -> tuple[list[Entry], list[str]]:
         """What to put and to delete in the same batch as a commit; `older` is the number that its id has so far."""
+
+    def revealed(self, thread: str, checkpoints: Sequence[tuple[str, Head]]) -> list[Entry]:
+        """What to put in the same batch as the cut that makes quiet commits count."""
 
     def appended(self, header: Header) -> None:
         """A commit of our own is in the log."""
@@ -172,15 +176,21 @@ class StoredIndex:
         thread = header.thread
         if header.kind == CUT:
             return self._beside_cut(header)
+        if header.is_quiet:
+            return [], []
         ns, id_, number = header.ns, header.id, header.number
-        order = f"{root(thread)}o/{part(ns)}/"
-        puts = [
-            (_id_name(thread, ns, id_), b"%d" % number),
-            (f"{order}{number:012d}", id_.encode("utf-8", "surrogatepass")),
-        ]
+        puts = self.revealed(thread, [(ns, Head(number, id_))])
         if header.moves:
             puts.append((_head_name(thread, ns), _head_value(ns, number, id_)))
-        return puts, [] if older is None else [f"{order}{older:012d}", commit_name(thread, older)]
+        return puts, [] if older is None else [_order_name(thread, ns, older), commit_name(thread, older)]
+
+    def revealed(self, thread: str, checkpoints: Sequence[tuple[str, Head]]) -> list[Entry]:
+        """See `Index`."""
+        numbers = [(_id_name(thread, ns, head.id), b"%d" % head.number) for ns, head in checkpoints]
+        ids = [
+            (_order_name(thread, ns, head.number), head.id.encode("utf-8", "surrogatepass")) for ns, head in checkpoints
+        ]
+        return numbers + ids
 
     def _beside_cut(self, header: Header) -> tuple[list[Entry], list[str]]:
         thread = header.thread
@@ -193,10 +203,9 @@ class StoredIndex:
             for number, id_ in self.newest(thread, ns):
                 if number not in numbers:
                     deletes += [_id_name(thread, ns, id_), f"{order}{number:012d}"]
-            if ns in heads:
-                puts.append((_head_name(thread, ns), _head_value(ns, *heads[ns])))
-            else:
+            if ns not in heads:
                 deletes.append(_head_name(thread, ns))
+        puts += [(_head_name(thread, ns), _head_value(ns, *head)) for ns, head in heads.items()]
         return puts, deletes
 
     def appended(self, header: Header) -> None:
@@ -206,7 +215,7 @@ class StoredIndex:
         self._tips[header.thread] = header.number
         if header.kind == CUT:
             self._heads.clear()
-        elif header.moves:
+        elif header.moves and not header.is_quiet:
             self._remember(header.thread, header.ns, Head(header.number, header.id))
 
     def _remember(self, thread: str, ns: str, head: Head) -> None:
@@ -238,6 +247,7 @@ class _View:
         self.heads: dict[str, Head] = {}
         self.numbers: dict[tuple[str, str], int] = {}
         self.order: dict[str, dict[int, str]] = {}
+        self.quiet: dict[int, tuple[str, str]] = {}
 
     def apply(self, header: Header) -> None:
         """Take in the next commit."""
@@ -247,20 +257,29 @@ class _View:
         if header.kind == CUT:
             self._cut(header.extra)
             return
-        here = Head(header.number, header.id)
-        order = self.order.setdefault(header.ns, {})
-        older = self.numbers.get((header.ns, header.id))
+        if header.is_quiet:
+            self.quiet[header.number] = header.ns, header.id
+            return
+        self._add(header.ns, Head(header.number, header.id))
+        if header.moves:
+            self.heads[header.ns] = Head(header.number, header.id)
+
+    def _add(self, ns: str, here: Head) -> None:
+        order = self.order.setdefault(ns, {})
+        older = self.numbers.get((ns, here.id))
         if older is not None:
             del order[older]
-        self.numbers[header.ns, header.id] = here.number
+        self.numbers[ns, here.id] = here.number
         order[here.number] = here.id
-        if header.moves:
-            self.heads[header.ns] = here
 
     def _cut(self, extra: Any) -> None:
         kept, heads, _why = extra
         numbers = set(kept)
         self.last_cut = self.tip
+        for number in sorted(numbers & self.quiet.keys()):
+            ns, id_ = self.quiet[number]
+            self._add(ns, Head(number, id_))
+        self.quiet.clear()
         self.missing = min(numbers.difference(*self.order.values()), default=0)
         self.numbers = {place: number for place, number in self.numbers.items() if number in numbers}
         orders = {ns: {n: i for n, i in order.items() if n in numbers} for ns, order in self.order.items()}
@@ -299,11 +318,15 @@ class ReplayedIndex:
 
     def namespaces(self, thread: str) -> list[str]:
         """See `Index`."""
-        return sorted(self._view(thread).order)
+        return sorted(self._view(thread).heads)
 
     def beside(self, header: Header, older: int | None) -> tuple[list[Entry], list[str]]:
         """See `Index`: nothing, the log is all there is."""
         return [], []
+
+    def revealed(self, thread: str, checkpoints: Sequence[tuple[str, Head]]) -> list[Entry]:
+        """See `Index`."""
+        return []
 
     def appended(self, header: Header) -> None:
         """See `Index`."""
@@ -352,6 +375,10 @@ class ReplayedIndex:
 
 def _head_name(thread: str, ns: str) -> str:
     return f"{root(thread)}h/{part(ns)}"
+
+
+def _order_name(thread: str, ns: str, number: int) -> str:
+    return f"{root(thread)}o/{part(ns)}/{number:012d}"
 
 
 def _id_name(thread: str, ns: str, id: str) -> str:

@@ -116,21 +116,27 @@ def _mentions(core: SaverCore, thread: str, runs: Iterable[str]) -> bool:
 
 
 def copy_thread(core: SaverCore, source: str, target: str) -> None:
-    """Copy a thread's checkpoints, pending writes and heads, in the order of its commits."""
+    """Copy a thread's checkpoints, pending writes and heads, in the order of its commits; seen when all are there."""
+    with core.kv.section(source, Section.READ):
+        core.index.refresh(source)
+        records = records_of(core, source)
+        heads = {head.number for head in _heads(core, source)}
+    # One section to the end: nothing of the copy may be swept meanwhile.
     with core.kv.section(target, Section.APPEND):
         core.index.refresh(target)
         if core.index.namespaces(target):
             raise UsageError(
                 f"cannot copy thread {source!r} to {target!r}: that thread has checkpoints; delete it first"
             )
-    with core.kv.section(source, Section.READ):
-        core.index.refresh(source)
-        records = records_of(core, source)
-        heads = {head.number for head in _heads(core, source)}
-    for number in sorted(records):
-        record = records[number]
-        _copy_writes(core, source, target, Place(source, record.header.ns), record.header.id)
-        _copy_commit(core, source, target, record, number in heads)
+        copies: dict[int, Head] = {}
+        for number in sorted(records):
+            record = records[number]
+            _copy_writes(core, source, target, Place(source, record.header.ns), record.header.id)
+            copies[number] = _copy_commit(core, source, target, record, number in heads)
+        if copies:
+            checkpoints = [(records[number].header.ns, copy) for number, copy in copies.items()]
+            new_heads = {records[number].header.ns: copies[number] for number in heads}
+            core.reveal(target, checkpoints, new_heads, f"copied from {source!r}")
 
 
 def sweep(core: SaverCore, older_than: timedelta = ORPHAN_AGE) -> int:
@@ -322,23 +328,20 @@ def _thread_of(core: SaverCore, name: str) -> str | None:
 # ---------------------------------------------------------------------- copying
 
 
-def _copy_commit(core: SaverCore, source: str, target: str, record: Record, is_head: bool) -> None:
+def _copy_commit(core: SaverCore, source: str, target: str, record: Record, is_head: bool) -> Head:
     out: dict[bytes, bytes] = {}
     copied = core.values.copy
     channels = {channel: copied(source, target, ref, out) for channel, ref in record.channels.items()}
     old = record.header
     header = Header(PUT, 0, core.world.new_nonce(), old.at_ms, target, old.ns, old.id, old.parent, version=old.version)
     body = body_bytes(Body(record.checkpoint, record.metadata, channels), f"a copy of thread {source!r}")
-    with core.kv.section(target, Section.APPEND):
-        core.index.refresh(target)
-        core.append(header, body, core.values.missing(target, out), moves=is_head or old.moves)
+    return core.append(header, body, core.values.missing(target, out), moves=is_head or old.moves)
 
 
 def _copy_writes(core: SaverCore, source: str, target: str, place: Place, id: str) -> None:
     for _key, writes in core.reader.stored_writes(place, id):
         out: dict[bytes, bytes] = {}
         items = [(i, channel, core.values.copy(source, target, ref, out)) for i, channel, ref in writes.items]
-        with core.kv.section(target, Section.APPEND):
-            blobs: list[Entry] = core.values.missing(target, out)
-            name = f"{writes_prefix(Place(target, place.ns), id)}{part(writes.task_id)}~{writes.number:06d}"
-            core.kv.create(name, core.envelopes.writes(writes.moved(target, items)), beside=blobs)
+        blobs: list[Entry] = core.values.missing(target, out)
+        name = f"{writes_prefix(Place(target, place.ns), id)}{part(writes.task_id)}~{writes.number:06d}"
+        core.kv.create(name, core.envelopes.writes(writes.moved(target, items)), beside=blobs)

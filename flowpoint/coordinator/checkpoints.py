@@ -30,7 +30,7 @@ from flowpoint.model.manifest import Manifest
 from flowpoint.model.plan import JobPlan, SubtaskId
 from flowpoint.model.settings import CheckpointSettings
 from flowpoint.protocol.checkpoint import AckOutcome, CheckpointFailure, PendingCheckpoint
-from flowpoint.protocol.schedule import LAST_KINDS, CheckpointScheduler, Permission, TriggerKind
+from flowpoint.protocol.schedule import CheckpointScheduler, Permission, TriggerKind
 from flowpoint.snapshot import names
 from flowpoint.snapshot.savepoints import SAVEPOINT, discard_savepoint
 
@@ -302,14 +302,15 @@ class Checkpoints:
         triggered.pending.fail(failure, detail)
         for ack in triggered.pending.acknowledged:
             self._abandoned.add(ack)
-        if failure is CheckpointFailure.RESTORING and triggered.trigger in LAST_KINDS and triggered.request is not None:
-            # It came too early: whoever asked for the end of the job gets it, as soon as it can be.
+        is_too_early = failure is CheckpointFailure.RESTORING
+        if is_too_early and triggered.request is not None:
+            # Whoever asked for it gets it, as soon as it can be.
             self._requests.append(triggered.request)
             triggered.waiters = []
         record.state = "failed"
         record.reason = f"{failure.text}: {detail}" if detail else failure.text
         record.duration_ms = round((now - triggered.pending.triggered_at) * 1000)
-        self._scheduler.failed(now, triggered.trigger)
+        self._scheduler.failed(now, triggered.trigger, too_early=is_too_early)
         if record.savepoint:
             self._spawn(self._discard(record), f"discard savepoint {record.id}")
         triggered.answer()

@@ -3,8 +3,8 @@
     kind         who asks                  waits for
     PERIODIC     the clock                 interval since the last checkpoint's trigger, min_pause since the end of
                                            the last one of any kind, a free slot
-    CHECKPOINT   a person                  a free slot
-    SAVEPOINT    a person                  a free slot
+    CHECKPOINT   a person                  a free slot, and ASKED_PAUSE_SECONDS after one that came too early
+    SAVEPOINT    a person                  the same
     STOP, FINAL, stop; the end of input;   everything that is running to end (complete, fail or expire)
     RESCALE      a rescale
 
@@ -42,6 +42,9 @@ LAST_KINDS = frozenset({TriggerKind.STOP, TriggerKind.FINAL, TriggerKind.RESCALE
 LAST_PAUSE_SECONDS = 0.2
 """Between the failure of a last checkpoint and the next try."""
 
+ASKED_PAUSE_SECONDS = 0.5
+"""Between a checkpoint that a person asked for too early, while restored records are taken in, and the next try."""
+
 
 class Permission(StrEnum):
     """The scheduler's answer."""
@@ -69,13 +72,14 @@ class CheckpointScheduler:
         self._interval_from = 0.0
         self._pause_from: float | None = None
         self._last_from = float("-inf")  # no last checkpoint before
+        self._asked_from = float("-inf")
 
     def start(self, now: float) -> None:
         """Records flow: the first periodic checkpoint is due after an interval."""
         self._is_periodic = True
         self._interval_from = now
         self._pause_from = None
-        self._last_from = float("-inf")
+        self._last_from = self._asked_from = float("-inf")
 
     def suspend(self) -> None:
         """No periodic checkpoints from here on."""
@@ -105,14 +109,14 @@ class CheckpointScheduler:
                 due = self.next_due(now)
                 is_allowed = due is not None and due <= now and pending < self._slots
             case TriggerKind.CHECKPOINT | TriggerKind.SAVEPOINT:
-                is_allowed = pending < self._slots
+                is_allowed = pending < self._slots and now >= self._asked_from
             case TriggerKind.STOP | TriggerKind.FINAL | TriggerKind.RESCALE:
                 is_allowed = pending == 0 and now >= self._last_from
         return Permission.RUN if is_allowed else Permission.WAIT
 
     def not_before(self, kind: TriggerKind) -> float:
         """When one that is asked for may be triggered at the earliest, as far as that is a matter of time."""
-        return self._last_from if kind in LAST_KINDS else float("-inf")
+        return self._last_from if kind in LAST_KINDS else self._asked_from
 
     def triggered(self, now: float, kind: TriggerKind = TriggerKind.PERIODIC) -> None:
         """A checkpoint was triggered. A savepoint commits no sinks, so it does not put off the next checkpoint."""
@@ -123,8 +127,10 @@ class CheckpointScheduler:
         """A checkpoint of any kind came about."""
         self._pause_from = now
 
-    def failed(self, now: float, kind: TriggerKind = TriggerKind.PERIODIC) -> None:
-        """A checkpoint of any kind failed."""
+    def failed(self, now: float, kind: TriggerKind = TriggerKind.PERIODIC, *, too_early: bool = False) -> None:
+        """A checkpoint of any kind failed. `too_early`: only because restored records are still taken in."""
         self._pause_from = now
         if kind in LAST_KINDS:
             self._last_from = now + LAST_PAUSE_SECONDS
+        elif too_early and kind is not TriggerKind.PERIODIC:
+            self._asked_from = now + ASKED_PAUSE_SECONDS

@@ -50,12 +50,14 @@ class Capture:
     is_given_up: bool = False
 
     def give_up(self) -> None:
-        """Save nothing more. The other parts are written nevertheless: the next checkpoint builds on them."""
+        """Save nothing more, nor records. The other parts are written nevertheless: the next checkpoint builds on them."""
         self.is_given_up = True
         while self.saved:
             self.saved.popleft()[1].drop()
         if self.saving is not None:
             self.saving.cancel()
+        if self.recording is not None:
+            self.recording.discard()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,20 +138,10 @@ class Captures:
         assert self._write_channels is not None, self._answers.subtask
         while True:
             unfinished = await self._unfinished.get()
-            recording, barrier = unfinished.recording, unfinished.capture.barrier
-            await recording.done.wait()
-            if recording.is_discarded:
-                continue
-            try:
-                uid, state = await self._write_channels(recording)
-            except (TransientError, OSError) as error:
-                self._log(f"subtask {self._answers.subtask}: records under way were not written: {error}")
-                self._answers.decline(barrier.checkpoint, f"failed while writing records under way: {error}")
-                continue
-            operators = unfinished.operators
-            if state.channels:
-                operators = {**operators, uid: merged(operators.get(uid, {}), state.to_data())}
-            self._answers.acknowledge(barrier.checkpoint, operators, {}, unfinished.capture.alignment_ms)
+            await unfinished.recording.done.wait()
+            if not unfinished.recording.is_discarded:
+                await self._write_recording(unfinished, self._write_channels)
+            self._unwritten.remove(unfinished.capture)
 
     # ------------------------------------------------------------------ writing
 
@@ -161,14 +153,32 @@ class Captures:
         self.spills -= 1
         self._wake()
 
+    async def _write_recording(self, unfinished: _Unfinished, write: WriteChannels) -> None:
+        checkpoint, operators = unfinished.capture.barrier.checkpoint, unfinished.operators
+        try:
+            uid, state = await write(unfinished.recording)
+        except (TransientError, OSError) as error:
+            if not unfinished.capture.is_given_up:
+                self._log(f"subtask {self._answers.subtask}: records under way were not written: {error}")
+                self._answers.decline(checkpoint, f"failed while writing records under way: {error}")
+            return
+        if state.channels:
+            operators = {**operators, uid: merged(operators.get(uid, {}), state.to_data())}
+        # Also when it was given up meanwhile: the coordinator learns which files nobody needs.
+        self._answers.acknowledge(checkpoint, operators, {}, unfinished.capture.alignment_ms)
+
     async def _write_capture(self, capture: Capture) -> None:
         checkpoint = capture.barrier.checkpoint
         if self._sink is not None:
             await self._sink.finish_preparing(checkpoint)
         operators, failure = await self._write(capture.parts)
         saved, failure_saved = await self._save(capture)
-        self._unwritten.remove(capture)
         failure = failure or failure_saved
+        if capture.recording is not None and failure is None and not capture.is_given_up:
+            # What comes later must not wait for this: channel state arrives when others let it.
+            self._unfinished.put_nowait(_Unfinished(capture, capture.recording, operators))
+            return
+        self._unwritten.remove(capture)
         if capture.is_given_up:
             # Nobody waits for an answer.
             return
@@ -178,8 +188,6 @@ class Captures:
                 f"subtask {self._answers.subtask}: its part of checkpoint {checkpoint} was not written: {failure}"
             )
             self._answers.decline(checkpoint, f"failed while writing: {failure}")
-        elif capture.recording is not None:
-            self._unfinished.put_nowait(_Unfinished(capture, capture.recording, operators))
         else:
             self._answers.acknowledge(checkpoint, operators, saved, capture.alignment_ms)
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
+from flowpoint.errors import CheckpointFailed
 from flowpoint.model import messages
 from flowpoint.model.manifest import NO_GROUPS, StateFile, SubtaskState
 from flowpoint.model.plan import SubtaskId
@@ -22,7 +24,7 @@ from flowpoint.snapshot import names
 from flowpoint.snapshot.channel_files import CHANNEL, write_channels
 from flowpoint.snapshot.copies import copy_state
 from flowpoint.snapshot.storage import FolderStorage, Storage
-from flowpoint.snapshot.writer import BASE, DELTA, save_file, write_state
+from flowpoint.snapshot.writer import BASE, DELTA, save_file, wait_for_room, write_state
 from flowpoint.state.backend import Frozen
 
 
@@ -84,6 +86,14 @@ class StateFiles:
         """
 
         async def write(recording: Recording) -> tuple[str, SubtaskState]:
+            warn = self._warn_once(uid)
+
+            def while_wanted(problem: str) -> None:
+                """Nothing builds on these: when the checkpoint is given up they are needed no more."""
+                if recording.is_discarded:
+                    raise CheckpointFailed("the checkpoint was given up")
+                warn(problem)
+
             recorded = recording.batches()
             files: list[StateFile] = []
             for groups, batches in (
@@ -92,7 +102,8 @@ class StateFiles:
             ):
                 if batches:
                     name = self._name(uid, subtask, CHANNEL)
-                    files.append(await write_channels(self._around.storage, batches, name, groups))
+                    step = partial(write_channels, self._around.storage, batches, name, groups)
+                    files.append(await wait_for_room(step, while_wanted))
             return uid, SubtaskState(channels=tuple(files))
 
         return write

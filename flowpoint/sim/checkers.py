@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flowpoint.model.manifest import StateFile, SubtaskState
@@ -299,7 +299,7 @@ class StorageChecker(Checker):
             return
         committed = {commit.directory for commit in self.commits.values() if commit.kind == CHECKPOINT}
         self.require(
-            any(file in self._named_by(one) for one in committed),
+            any(_is_share_of(file, held) for one in committed for held in self._named_by(one)),
             lambda: (
                 f"the manifest of {directory} names {file.path}, which another attempt wrote "
                 "and no committed checkpoint holds"
@@ -449,3 +449,9 @@ class OutputChecker(Checker):
                 del self._parts[name]
             elif bytes(file.data) != self._parts[name]:
                 raise InvariantBroken(f"a power failure changed {name}")
+
+
+def _is_share_of(file: StateFile, held: StateFile) -> bool:
+    """Whether they are the same file, of which no more counts than did: a rescale deals its key groups out."""
+    first, last = held.groups
+    return replace(file, groups=held.groups) == held and first <= file.groups[0] and file.groups[1] <= last

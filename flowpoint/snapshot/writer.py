@@ -13,8 +13,8 @@ Not here: what is in the slices (`state`), telling the backend `durable()` or `f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from xxhash import xxh3_64
 
@@ -32,6 +32,8 @@ SEAL = "seal"
 """In a file's `extra`: what proves each part of it that is read, without reading the rest."""
 
 _FULL_DISK_PAUSE = 1.0
+
+T = TypeVar("T")
 
 
 class FrozenState(Protocol):
@@ -103,9 +105,18 @@ async def write_state(
         StorageFull: the disk is full, and `on_full` is None.
         StorageError: a file could not be written or made durable.
     """
+    return await wait_for_room(lambda: _write_all(storage, frozen, name, groups), on_full)
+
+
+async def wait_for_room(write: Callable[[], Awaitable[T]], on_full: Callable[[str], None] | None) -> T:
+    """Write; while the disk is full, wait and start over (rule 23). `on_full`: see `write_state`.
+
+    Raises:
+        StorageFull: the disk is full, and `on_full` is None.
+    """
     while True:
         try:
-            return await _write_all(storage, frozen, name, groups)
+            return await write()
         except StorageFull as error:
             if on_full is None:
                 raise

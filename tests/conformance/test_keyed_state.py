@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -597,25 +596,6 @@ def test_state_much_bigger_than_the_memory_allowed_is_kept(tmp_path: Path) -> No
     assert contents(again) == expected
     job.backend.close()
     again.close()
-
-
-def test_what_an_earlier_attempt_left_behind_is_not_read(tmp_path: Path) -> None:
-    tiny = StateSettings("rocksdb", cache_bytes=1)
-    killed = Job(open_backend(tiny, Codec(), MAX, str(tmp_path / "killed"), "words"))
-    killed.backend.table(VALUE).put("a", 1)
-    killed.checkpoint()
-    killed.merge()
-    shutil.copytree(tmp_path / "killed", tmp_path / "next", ignore=shutil.ignore_patterns("LOCK"))
-    killed.backend.close()
-
-    job = Job(open_backend(tiny, Codec(), MAX, str(tmp_path / "next"), "words"))
-    job.backend.table(VALUE).put("b", 2)
-    job.checkpoint()
-    job.merge()
-
-    assert contents(job.backend) == {"b": 2}
-    assert job.backend.table(VALUE).get("a") is ABSENT
-    job.backend.close()
 
 
 def test_closing_removes_the_local_database_even_while_a_base_is_being_written(tmp_path: Path) -> None:

@@ -143,8 +143,10 @@ job.source(SequenceSource(0, 10), uid="numbers").map(stick, uid="stick").sink(Fi
 """
 
 
-@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM)],
+)
 def test_two_signals_cancel(shell: Shell, first: signal.Signals, second: signal.Signals) -> None:
     shell.write("job.py", STUCK)
     running = shell.start("run", "job.py", "-p", "1", "--json")

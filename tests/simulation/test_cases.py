@@ -15,7 +15,7 @@ from flowpoint.model import messages
 from flowpoint.sim.faults import FaultKind
 from flowpoint.sim.host import SimHost
 from flowpoint.sim.jobs import OUTPUT, STORAGE
-from flowpoint.sim.world import EPOCH_MS
+from flowpoint.sim.world import EPOCH_MS, SimProcess
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.retention import Cleaner
 from tests.simulation.stage import LOG, Stage, settings, witness
@@ -647,6 +647,30 @@ def test_whatever_a_users_sink_raises_in_the_coordinator_is_the_users_error_and_
     stage.play(script())
 
     assert stage.story("the job is failed", "operator 'out': begin() failed: ValueError: no such table", "3 times")
+
+
+def test_a_worker_that_fell_silent_is_dead_before_the_next_attempt_is_deployed_though_it_never_wakes_up():
+    stage = Stage(numbers(201, rate=100) + ROWS, settings(2))
+    silent: list[SimProcess] = []
+    alive_at_deployment: list[bool] = []
+
+    def look(link, message):
+        if message.attempt == 2:
+            alive_at_deployment.append(silent[0].alive)
+
+    stage.on_message(messages.Deploy, look)
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: stage.completed(1))
+        silent.append(stage.workers()[0])
+        stage.world.pause(silent[0])
+        await stage.finish(run)
+
+    stage.play(script())
+
+    assert set(alive_at_deployment) == {False}
+    assert stage.output() == once_each(*range(1, 201))
 
 
 @pytest.mark.parametrize("kind", [messages.Trigger, messages.Release])

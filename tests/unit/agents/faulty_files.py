@@ -35,6 +35,18 @@ class MemoryFiles(Files):
     lasting: bool = False
     fired: bool = False
 
+    def copied(self) -> MemoryFiles:
+        """Another disk with the same on it."""
+        copy = MemoryFiles()
+        copy.restore(self)
+        return copy
+
+    def restore(self, other: MemoryFiles) -> None:
+        """Hold what another disk holds."""
+        self.names, self.data, self.folders = dict(other.names), dict(other.data), set(other.folders)
+        self.durable_names, self.durable_data = dict(other.durable_names), dict(other.durable_data)
+        self.durable_folders = set(other.durable_folders)
+
     def lose_power(self) -> None:
         """Only what was synced is left."""
         self.names = {name: inode for name, inode in self.durable_names.items() if inode in self.durable_data}
@@ -70,7 +82,7 @@ class MemoryFiles(Files):
     def write(self, path: str, data: bytes) -> None:
         with self._call():
             assert path not in self.names and os.path.dirname(path) in self.folders, path
-            inode = len(self.data) + self.calls * 1000
+            inode = max(self.data, default=0) + 1
             self.names[path] = inode
             self.data[inode] = self.durable_data[inode] = data
 
