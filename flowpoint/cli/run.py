@@ -14,19 +14,9 @@ from typing import Any
 import click
 
 from flowpoint.cli import failure
+from flowpoint.cli.params import params_option
 from flowpoint.cli.views import Announcer, JsonLines, Lines, View
 from flowpoint.launch.control import RunOptions
-
-
-def _params(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """K=V, several times; the last one of a name counts."""
-    params = {}
-    for value in values:
-        name, equals, text = value.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"{value!r} is not of the form K=V", ctx, param)
-        params[name] = text
-    return params
 
 
 @click.command(name="run")
@@ -46,9 +36,7 @@ def _params(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
     help="Set a configuration key, such as checkpoint.interval=1s.",
 )
 @click.option("--config", "config_file", metavar="FILE", help="Read configuration from a TOML file.")
-@click.option(
-    "--param", "params", metavar="K=V", multiple=True, callback=_params, help="Hand a value to the job's build(params)."
-)
+@params_option
 @click.option("--from", "source", metavar="SNAPSHOT", help="Start from a savepoint or retained checkpoint.")
 @click.option("--claim", is_flag=True, help="With --from: the snapshot becomes the job's, which removes it in time.")
 @click.option("--fresh", is_flag=True, help="Start over; retained checkpoints are kept but not used.")

@@ -254,7 +254,8 @@ class Coordinator:
             case messages.Failure():
                 self._on_failure(message, live)
             case messages.Warn():
-                self._warn(message.text)
+                tell = self._preparation.warn_once if message.once else self._warn
+                tell(message.text)
             case messages.Stats():
                 self.statistics.add(worker, message, self._now())
             case _:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from flowpoint.coordinator.changed_state import changes_of_state
 from flowpoint.coordinator.job import JobToRun
 from flowpoint.coordinator.origin import Origin, facts, has_checkpoint, origin_of, rescaled_to
 from flowpoint.coordinator.takeover import Takeover
@@ -98,8 +99,15 @@ class Preparation:
         self._founds = False  # the lineage is this coordinator's own, and no attempt of it has been prepared yet
         self._splits: dict[str, list[tuple[str, dict[str, Any]]]] = {}
         self._is_first = True
+        self._told: set[str] = set()
         self.damaged: dict[str, str] = {}
         """Checkpoint directories that proved damaged, and how (workers find what a look at sizes does not show)."""
+
+    def warn_once(self, text: str) -> None:
+        """Tell a person something that the next attempt, or another subtask, may find again."""
+        if text not in self._told:
+            self._told.add(text)
+            self._warn(text)
 
     async def prepare(self) -> PreparedAttempt | JobIsDone:
         """Begin the next attempt.
@@ -356,6 +364,8 @@ class Preparation:
                 allow_non_restored=self.job.wishes.allow_non_restored,
                 drained=restored.drained,
             )
+            for note in changes_of_state(restored, self.job):
+                self.warn_once(note)
         for spec in plan.operators:
             if spec.kind is OperatorKind.SOURCE and spec.uid not in restore:
                 restore[spec.uid] = initial_splits(await self._enumerate(spec.uid), spec.parallelism)

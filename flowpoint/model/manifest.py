@@ -13,7 +13,8 @@ from typing import Any
 
 from flowpoint.model.key_groups import overlap
 
-MANIFEST_FORMAT = 1
+MANIFEST_FORMAT = 2
+"""2: `states` says of which type, key and version the values are. 1: it says only of which kind."""
 NO_GROUPS = (0, -1)
 """The empty range of key groups."""
 
@@ -53,7 +54,7 @@ class SubtaskState:
 
     files: keyed state, oldest first (base, then deltas; later entries win).
     groups: the key-group range [first, last] that the subtask owned; entries of `files` outside it are stale.
-    states: state name -> schema data, of keyed state.
+    states: state name -> what `state.spec.StateSpec.to_data` says of it, of keyed and broadcast state.
     splits: for sources, a list of {"id", "data", "position", "ended"}.
     committables: for sinks, a list of {"checkpoint": int, "data": JSON}, oldest first, not yet confirmed.
     exports: for sinks in a savepoint, the files that hold uncommitted output (`SinkWithExport`).
