@@ -30,7 +30,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRY_BYTES = 120
-CHANGE_SECONDS = 4.0
+CHANGE_SECONDS = 8.0
 CHECKPOINTS = 10
 
 JOB = """\
