@@ -34,6 +34,7 @@ COMMANDS = {
     "inspect": "inspect",
     "verify": "verify",
     "edit": "edit",
+    "migrate": "migrate",
     "dispose": "dispose",
     "threads": "threads",
 }

@@ -14,19 +14,9 @@ from typing import Any
 import click
 
 from flowpoint.cli import failure
+from flowpoint.cli.params import params_option
 from flowpoint.cli.views import Announcer, JsonLines, Lines, View
 from flowpoint.launch.control import RunOptions
-
-
-def _params(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """K=V, several times; the last one of a name counts."""
-    params = {}
-    for value in values:
-        name, equals, text = value.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"{value!r} is not of the form K=V", ctx, param)
-        params[name] = text
-    return params
 
 
 @click.command(name="run")
@@ -46,9 +36,7 @@ def _params(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
     help="Set a configuration key, such as checkpoint.interval=1s.",
 )
 @click.option("--config", "config_file", metavar="FILE", help="Read configuration from a TOML file.")
-@click.option(
-    "--param", "params", metavar="K=V", multiple=True, callback=_params, help="Hand a value to the job's build(params)."
-)
+@params_option
 @click.option("--from", "source", metavar="SNAPSHOT", help="Start from a savepoint or retained checkpoint.")
 @click.option("--claim", is_flag=True, help="With --from: the snapshot becomes the job's, which removes it in time.")
 @click.option("--fresh", is_flag=True, help="Start over; retained checkpoints are kept but not used.")
@@ -64,6 +52,7 @@ def _params(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
     help="If the newest checkpoint is damaged: use an older one, and write again what came after it.",
 )
 @click.option("--skip-lost-input", is_flag=True, help="Go on without input files that are gone since the checkpoint.")
+@click.option("--resume-drained", is_flag=True, help="Go on from a snapshot of `stop --drain`; event time begins anew.")
 @click.option("--detach", is_flag=True, help="Run in the background; returns when records flow.")
 @click.option("--plain", is_flag=True, help="Print one line per event instead of the live table.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")

@@ -13,7 +13,8 @@ from typing import Any
 
 from flowpoint.model.key_groups import overlap
 
-MANIFEST_FORMAT = 1
+MANIFEST_FORMAT = 2
+"""2: `states` says of which type, key and version the values are. 1: it says only of which kind."""
 NO_GROUPS = (0, -1)
 """The empty range of key groups."""
 
@@ -53,7 +54,7 @@ class SubtaskState:
 
     files: keyed state, oldest first (base, then deltas; later entries win).
     groups: the key-group range [first, last] that the subtask owned; entries of `files` outside it are stale.
-    states: state name -> schema data, of keyed state.
+    states: state name -> what `state.spec.StateSpec.to_data` says of it, of keyed and broadcast state.
     splits: for sources, a list of {"id", "data", "position", "ended"}.
     committables: for sinks, a list of {"checkpoint": int, "data": JSON}, oldest first, not yet confirmed.
     exports: for sinks in a savepoint, the files that hold uncommitted output (`SinkWithExport`).
@@ -148,6 +149,7 @@ class Manifest:
     """A whole snapshot. `parent` is the checkpoint id it was taken after (0: none). `created` is epoch ms.
 
     handed_on: the job was stopped with this savepoint: whoever starts from it goes on with the lineage's output.
+    drained: time ended before it (`stop --drain`): all timers have fired, and only a flag goes on from it.
     origin: for one that was made from another snapshot by editing it: what that was ("path", "kind", "id", "attempt",
     "checksum" of its manifest) and what was changed ("changes"). Empty for all others.
     """
@@ -163,6 +165,7 @@ class Manifest:
     operators: dict[str, OperatorState]
     finished: bool = False
     handed_on: bool = False
+    drained: bool = False
     origin: dict[str, Any] = field(default_factory=dict)
     format: int = MANIFEST_FORMAT
 

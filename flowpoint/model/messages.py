@@ -102,11 +102,15 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Warn:
-    """Something that a person should know of now, such as a full disk. One line."""
+    """Something that a person should know of now, such as a full disk. One line.
+
+    once: other subtasks may say the very same, and it is to be told only once.
+    """
 
     attempt: int
     worker: int
     text: str
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,6 @@ from flowpoint.runtime.wiring import Wiring
 from flowpoint.state.backend import Backend
 from flowpoint.state.broadcast import BroadcastAccess, bind_broadcast
 from flowpoint.state.kinds import KeyCell, bind
-from flowpoint.state.spec import StateSpec
 from flowpoint.state.timers import TimerService
 
 
@@ -194,7 +193,7 @@ class Assembly:
             function=own_copy(definition.function),
             key=own_copy(definition.key),
             key_name=spec.key_name,
-            table=backend.table(StateSpec(spec.kind.value, "value")),
+            table=backend.table(self._state.accumulator(spec.uid)),
             check=GroupCache(self._plan.max_parallelism).miss,
             copy=self._codec.copy,
         )

@@ -27,6 +27,7 @@ from flowpoint.runtime.closing import finish
 from flowpoint.runtime.contracts import ConnectorContext, PreparesBeside, Sink, SinkWithFiles, SinkWriter
 from flowpoint.runtime.failures import naming, shorten
 from flowpoint.state.backend import Backend, Frozen
+from flowpoint.state.versions import stamped
 
 _EXPORT_TRIES = 3
 
@@ -93,30 +94,38 @@ class KeyedPart:
     def freeze(self) -> Captured:
         """The same without a barrier: changed entries have outgrown memory and go out early, into the next snapshot."""
         frozen = self.backend.freeze(full=self.must_be_full or not self.incremental)
+        states = self.backend.schemas()
 
         async def write() -> tuple[StateFile, ...]:
-            files = await self.write_state(self.uid, frozen)
+            files = stamped(await self.write_state(self.uid, frozen), states)
             kept = () if frozen.full else self.files[: len(self.files) - frozen.replaces]
             self.files = (*kept, *files)
             self.must_be_full = False
             return self.files
 
-        return self._captured(frozen, write)
+        return self._captured(frozen, states, write)
 
     async def capture_savepoint(self, barrier: Barrier) -> Captured:
         """Freeze what is in no file of the chain yet: with copies of these it makes up all of the state."""
         frozen = self.backend.freeze_detached()
         # No uid has a slash in it: an operator may have both kinds of state.
         name = f"{self.uid}/broadcast" if self.is_broadcast else self.uid
+        states = self.backend.schemas()
 
         async def write() -> tuple[StateFile, ...]:
-            return tuple(await self.write_savepoint(name, self.files, frozen, barrier.savepoint))
+            # A frozen that is full needs no file below it.
+            chain = () if frozen.full else self.files
+            return stamped(await self.write_savepoint(name, chain, frozen, barrier.savepoint), states)
 
-        return self._captured(frozen, write)
+        return self._captured(frozen, states, write)
 
-    def _captured(self, frozen: Frozen, write_files: Callable[[], Awaitable[tuple[StateFile, ...]]]) -> Captured:
+    def _captured(
+        self,
+        frozen: Frozen,
+        states: dict[str, Any],
+        write_files: Callable[[], Awaitable[tuple[StateFile, ...]]],
+    ) -> Captured:
         """What `frozen` becomes once `write_files` has made it durable; the backend learns how that ended."""
-        states = self.backend.schemas()
 
         async def write() -> SubtaskState:
             try:

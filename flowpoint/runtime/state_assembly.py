@@ -13,16 +13,16 @@ written again (`state_files`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from flowpoint.codec.values import Codec
-from flowpoint.errors import IncompatibleStateError
+from flowpoint.errors import IncompatibleStateError, SnapshotError
 from flowpoint.model import messages
 from flowpoint.model.elements import WATERMARK_MIN
 from flowpoint.model.key_groups import group_range, overlap
-from flowpoint.model.manifest import StateFile, SubtaskState, joined, within
+from flowpoint.model.manifest import SubtaskState, joined, within
 from flowpoint.model.plan import JobPlan, OperatorSpec, SubtaskId
 from flowpoint.model.settings import Settings
 from flowpoint.runtime.captures import WriteChannels
@@ -35,7 +35,12 @@ from flowpoint.runtime.surroundings import Surroundings
 from flowpoint.snapshot.channel_files import read_channels
 from flowpoint.snapshot.reader import load, open_files
 from flowpoint.state.backend import Backend
+from flowpoint.state.declarations import DeclaredStates, declared_states
+from flowpoint.state.evolution import Evolution, evolve
 from flowpoint.state.open import open_backend
+from flowpoint.state.spec import StateSpec
+from flowpoint.state.stored_values import EvolvingCodec
+from flowpoint.state.versions import check_versions
 
 
 class StateAssembly:
@@ -63,16 +68,18 @@ class StateAssembly:
         return self._part(spec.uid, subtask, groups, self._open(self._settings, work_dir, spec.uid))
 
     async def restore(self, part: KeyedPart, index: int) -> None:
-        """Take over the keyed state of the old subtasks."""
-        files = [
-            file
-            for state in self._restored(part.uid, index)
-            for file in within(state.files, overlap(part.groups, state.groups))
-        ]
+        """Take over the keyed state of the old subtasks, as the job declares it now.
+
+        Raises:
+            IncompatibleStateError: it cannot become that.
+        """
+        self._declare(part.backend, self._declared(part.uid).keyed)
+        states = [state for state in self._restored(part.uid, index) if state.files]
+        files = [file for state in states for file in within(state.files, overlap(part.groups, state.groups))]
         if files:
             part.files = tuple(joined(files))
             part.must_be_full = self._deploy.full
-            await self._open_files(part.backend, part.files, part.groups)
+            await self._open_files(part, states, part.groups)
 
     async def broadcast(self, spec: OperatorSpec, subtask: SubtaskId) -> KeyedPart:
         """The restored broadcast state of an operator: in memory, and whole in every subtask."""
@@ -80,12 +87,18 @@ class StateAssembly:
         in_memory = replace(self._settings, state=replace(self._settings.state, backend="heap"))
         part = self._part(spec.uid, subtask, all_groups, self._open(in_memory, "", spec.uid))
         part.is_broadcast = True
+        self._declare(part.backend, self._declared(part.uid).broadcast)
         for state in self._restored(spec.uid, subtask.index):
             if state.broadcast:
-                await self._open_files(part.backend, state.broadcast, all_groups)
                 part.files = state.broadcast
                 part.must_be_full = self._deploy.full
+                await self._open_files(part, [state], all_groups)
         return part
+
+    def accumulator(self, uid: str) -> StateSpec:
+        """The one state of a count, sum, ..."""
+        (spec,) = self._declared(uid).keyed.values()
+        return spec
 
     def refuse_unclaimed(self, part: KeyedPart) -> None:
         """Look, once the function's state is bound, whether something restored is left over.
@@ -114,11 +127,51 @@ class StateAssembly:
             incremental=self._settings.checkpoint.incremental,
         )
 
-    async def _open_files(self, backend: Backend, files: Sequence[StateFile], groups: tuple[int, int]) -> None:
-        """Let a store read what these files hold of `groups`. Their indexes are read one by one."""
-        opened = await open_files(self._around.storage, files)
-        for _ in backend.restoring(opened.files, groups, opened.close):
+    def _declare(self, backend: Backend, specs: Mapping[str, StateSpec]) -> None:
+        """Open the tables that the job declares: what is restored besides is left over."""
+        for spec in specs.values():
+            if spec.is_map:
+                backend.map_table(spec)
+            else:
+                backend.table(spec)
+
+    async def _open_files(self, part: KeyedPart, states: Sequence[SubtaskState], groups: tuple[int, int]) -> None:
+        """Let a store read what the part's files hold of `groups`, as what the job declares. Indexes are read one by one."""
+        evolution = self._evolution(part, states)
+        opened = await open_files(self._around.storage, part.files)
+        for _ in part.backend.restoring(opened.files, groups, opened.close, evolution):
             await asyncio.sleep(0)
+        for note in evolution.found():
+            self._warn_once(note)
+
+    def _warn_once(self, text: str) -> None:
+        self._around.report(messages.Warn(self._deploy.attempt, self._around.worker, text, once=True))
+
+    def _evolution(self, part: KeyedPart, states: Sequence[SubtaskState]) -> Evolution:
+        """How the states of the old subtasks become those of the job."""
+        stored: dict[str, Any] = {}
+        for state in states:
+            check_versions(part.uid, (*state.files, *state.broadcast), state.states)
+            for name, data in state.states.items():
+                if stored.setdefault(name, data) != data:
+                    raise SnapshotError(
+                        f"cannot restore state '{name}' of operator '{part.uid}': its subtasks wrote it in two schemas, "
+                        f"{stored[name]} and {data}; use another snapshot"
+                    )
+        evolution = evolve(
+            part.uid,
+            stored,
+            self._declared(part.uid).every,
+            self._codec.registry,
+            allow_non_restored=bool(self._deploy.source.get("allow_non_restored")),
+        )
+        if evolution.refusals:
+            raise IncompatibleStateError("; ".join(evolution.refusals))
+        return evolution
+
+    def _declared(self, uid: str) -> DeclaredStates:
+        definition = self._around.functions[uid]
+        return declared_states(definition.kind, definition.function, (definition.key, definition.second_key))
 
     # ------------------------------------------------------------------ the other kinds of state
 
@@ -143,13 +196,14 @@ class StateAssembly:
     async def records_under_way(self, subtask: SubtaskId) -> list[RestoredBatch]:
         """The records that the restored checkpoint overtook on their way here, first operators last: older ones first."""
         found: list[RestoredBatch] = []
+        codec = EvolvingCodec(self._codec.registry)
         for uid in reversed(self._plan.tasks[subtask.task].operators):
             groups = self._groups(uid, subtask.index)
             files = [file for state in self._restored(uid, subtask.index) for file in state.channels]
             for file, data in await load(self._around.storage, files):
-                found += [
-                    RestoredBatch(uid, port, batch) for port, batch in read_channels(file, data, self._codec, groups)
-                ]
+                found += [RestoredBatch(uid, port, batch) for port, batch in read_channels(file, data, codec, groups)]
+        for note in codec.notes:
+            self._warn_once(f"records under way to {subtask} are taken over as their classes are now: {note}")
         return found
 
     def channel_writer(self, subtask: SubtaskId) -> WriteChannels:

@@ -92,17 +92,17 @@ class SlowSink({base}):
 """
 
 
-def job_text(shape: JobShape) -> str:
-    """The job file of a shape."""
+def job_text(shape: JobShape, classes: str = "") -> str:
+    """The job file of a shape; `classes` takes the place of those that its topology has."""
     sink = "FileSink" if shape.takes_back else "KeptSink"
     slow = _SLOW.format(delay=shape.sink_delay, base=sink) if shape.sink_delay else ""
     sink = "SlowSink" if shape.sink_delay else sink
     width = f", parallelism={shape.sink_parallelism}" if shape.sink_parallelism is not None else ""
-    classes, stream = _stream(shape)
+    usual_classes, stream = _stream(shape)
     return "\n".join(
         [
             _HEAD,
-            classes,
+            classes or usual_classes,
             "" if shape.takes_back else _KEPT,
             slow,
             'job = Job("simulated")',

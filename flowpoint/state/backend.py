@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from flowpoint.model.manifest import StateFile
+from flowpoint.state.evolution import Evolution
 from flowpoint.state.file_format import ReadRange
 from flowpoint.state.spec import ABSENT, StateSpec
 
@@ -140,12 +141,15 @@ class Backend(Protocol):
         files: Sequence[tuple[StateFile, bytes | ReadRange]],
         groups: tuple[int, int],
         done: Callable[[], None] = nothing,
+        evolution: Evolution | None = None,
     ) -> None:
         """Take over the entries of one old subtask, files oldest first, as far as their key group is in `groups` and in
         those that count of the file.
 
         The files are read as entries are asked for, and by `merge_some` in the end. `done` is called once when nothing
         is read from them any more.
+
+        evolution: how the states in these files become those of the job; None: they are those of the job.
 
         Raises:
             SnapshotError: a file is damaged.
@@ -157,6 +161,7 @@ class Backend(Protocol):
         files: Sequence[tuple[StateFile, bytes | ReadRange]],
         groups: tuple[int, int],
         done: Callable[[], None] = nothing,
+        evolution: Evolution | None = None,
     ) -> Iterator[int]:
         """The same in steps of a few ms; yields the number of entries taken so far."""
 

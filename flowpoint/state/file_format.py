@@ -187,8 +187,12 @@ class FileReader:
         """How many entries the file holds, deletions included."""
         return sum(ref.live + ref.dead for ref in self._refs)
 
-    def blocks(self, codec: Codec, first: int, last: int) -> Iterator[Block]:
+    def blocks(
+        self, codec: Codec, first: int, last: int, values_of: Callable[[str], Codec] | None = None
+    ) -> Iterator[Block]:
         """The entries whose key group is in [first, last], block by block. Other blocks are not even read.
+
+        values_of: the codec that reads the values of a state, where that is another than `codec`, which reads keys.
 
         Raises:
             SnapshotError: a block is damaged.
@@ -197,20 +201,21 @@ class FileReader:
         for ref in self._refs:
             if ref.last < first or ref.first > last:
                 continue
-            stored = self.stored_block(ref, codec)
+            values = None if values_of is None else values_of(self._states[ref.state][0])
+            stored = self.stored_block(ref, codec, values)
             block = Block(stored.state, stored.kind, stored.keys, stored.values, stored.dead)
             if ref.first < first or ref.last > last:
                 live, gone = stored.within(first, last)
                 block = Block(block.state, block.kind, block.keys[live], block.values[live], block.dead[gone])
             yield block
 
-    def stored_block(self, ref: BlockRef, codec: Codec) -> StoredBlock:
-        """A whole block, decoded as far as it is looked at.
+    def stored_block(self, ref: BlockRef, codec: Codec, values: Codec | None = None) -> StoredBlock:
+        """A whole block, decoded as far as it is looked at; values by a codec of their own if there is one.
 
         Raises:
             SnapshotError: it is damaged.
         """
-        return StoredBlock(self.name, self._states[ref.state], ref, self._body(ref), codec)
+        return StoredBlock(self.name, self._states[ref.state], ref, self._body(ref), codec, values or codec)
 
     def spans(self, groups: tuple[int, int], bytes_max: int) -> Iterator[Span]:
         """The blocks with entries of key groups [first, last], as stretches of the file of about `bytes_max`."""
@@ -245,7 +250,7 @@ class FileReader:
 
     def decoded(self, raw: RawBlock, codec: Codec) -> StoredBlock:
         """A block, decoded as far as it is looked at. Raises as `stored_block`."""
-        return StoredBlock(self.name, (raw.state, raw.kind), raw.ref, raw.body, codec)
+        return StoredBlock(self.name, (raw.state, raw.kind), raw.ref, raw.body, codec, codec)
 
     def _body(self, ref: BlockRef) -> bytes:
         body = self._read_exactly(ref.offset, ref.size)
@@ -278,11 +283,14 @@ class StoredBlock:
         IncompatibleStateError: a column holds values of classes that the codec does not know.
     """
 
-    def __init__(self, file: str, state: tuple[str, str], ref: BlockRef, body: bytes, codec: Codec) -> None:
+    def __init__(
+        self, file: str, state: tuple[str, str], ref: BlockRef, body: bytes, codec: Codec, values: Codec
+    ) -> None:
         self.state, self.kind = state
         self.ref = ref
         self._file = file
         self._codec = codec
+        self._value_codec = values
         try:
             self.live_groups, self._keys, self._values, self.dead_groups, self._dead = msgpack.unpackb(body)
             counted = _counted(self.live_groups, ref), _counted(self.dead_groups, ref)
@@ -294,25 +302,25 @@ class StoredBlock:
     @cached_property
     def keys(self) -> list[Any]:
         """The keys of live entries; a map's are pairs."""
-        return self._column(self._keys, self.ref.live)
+        return self._column(self._codec, self._keys, self.ref.live)
 
     @cached_property
     def values(self) -> list[Any]:
         """The value of each of `keys`."""
-        return self._column(self._values, self.ref.live)
+        return self._column(self._value_codec, self._values, self.ref.live)
 
     @cached_property
     def dead(self) -> list[Any]:
         """The keys of deleted entries."""
-        return self._column(self._dead, self.ref.dead)
+        return self._column(self._codec, self._dead, self.ref.dead)
 
     def within(self, first: int, last: int) -> tuple[slice, slice]:
         """Where live and dead entries of key groups [first, last] are."""
         return _within(self.live_groups, first, last), _within(self.dead_groups, first, last)
 
-    def _column(self, data: bytes, count: int) -> list[Any]:
+    def _column(self, codec: Codec, data: bytes, count: int) -> list[Any]:
         try:
-            column = self._codec.decode_column(data)
+            column = codec.decode_column(data)
         except BadRecordError as error:
             raise IncompatibleStateError(f"cannot restore state '{self.state}' from {self._file}: {error}") from error
         if len(column) != count:

@@ -92,6 +92,8 @@ class FrozenState:
         assert not self._is_settled, f"freeze {self._number} settled twice"
         self._is_settled = True
         if self._detached:
+            if self.full:
+                self._backend.settle(self._number, full=True, durable=False)
             return
         if durable and self.full and not self._bytes:
             # There was nothing at all to write: the chain is empty and stays so.
@@ -107,7 +109,7 @@ class FrozenState:
         yield builder.header()
         absorbed: dict[str, dict[Any, Any]] = {}
         if self.full:
-            self.replaces = len(self._backend.chain)
+            self.replaces = 0 if self._detached else len(self._backend.chain)
         elif not self._detached:
             yield from self._absorb_small_files(absorbed)
         for name, table in list(self._backend.tables.items()):

@@ -27,6 +27,7 @@ from flowpoint.model.key_groups import overlap
 from flowpoint.model.manifest import StateFile
 from flowpoint.state.backend import nothing
 from flowpoint.state.chain import Chain
+from flowpoint.state.evolution import Evolution
 from flowpoint.state.file_format import Block, FileReader, ReadRange
 from flowpoint.state.frozen import FrozenState
 from flowpoint.state.placed_files import PlacedFiles, PlacedState
@@ -85,6 +86,7 @@ class LayeredBackend:
         self._unclaimed: set[str] = set()
         self._frozen_count = 0
         self._bases_in_writing = 0
+        self._is_outdated = False  # the files of the chain hold values of an older version
         self._readable: list[Callable[[], None]] = []
 
     # ------------------------------------------------------------------ tables
@@ -124,7 +126,8 @@ class LayeredBackend:
 
     def schemas(self) -> dict[str, Any]:
         """See `backend.Backend`."""
-        return {name: table.spec.to_data() for name, table in self.tables.items()}
+        classes = self.codec.registry.digest
+        return {name: table.spec.to_data(classes) for name, table in self.tables.items()}
 
     def unclaimed(self) -> list[str]:
         """See `backend.Backend`."""
@@ -140,14 +143,20 @@ class LayeredBackend:
         full = self.chain.is_broken or (self.chain.must_restart and not self._bases_in_writing)
         self._swap_out()
         if full:
-            self._bases_in_writing += 1
-            self._set_must_copy()
+            self._hold_bases()
         return FrozenState(self, self._frozen_count, full=full)
 
     def freeze_detached(self) -> FrozenState:
         """See `backend.Backend`."""
         self._swap_out()
-        return FrozenState(self, self._frozen_count, full=False, detached=True)
+        if self._is_outdated:
+            self._hold_bases()
+        return FrozenState(self, self._frozen_count, full=self._is_outdated, detached=True)
+
+    def _hold_bases(self) -> None:
+        """Keep the bases as they are until the file that is made from them is written (`settle`)."""
+        self._bases_in_writing += 1
+        self._set_must_copy()
 
     def _swap_out(self) -> None:
         """What was written since the last freeze becomes a segment of its own."""
@@ -170,6 +179,7 @@ class LayeredBackend:
             for segment in self.pending(number):
                 segment.durable = True
         if full:
+            self._is_outdated = self._is_outdated and not durable
             self._bases_in_writing -= 1
             self._set_must_copy()
 
@@ -231,9 +241,10 @@ class LayeredBackend:
         files: Sequence[tuple[StateFile, bytes | ReadRange]],
         groups: tuple[int, int],
         done: Callable[[], None] = nothing,
+        evolution: Evolution | None = None,
     ) -> None:
         """See `backend.Backend`."""
-        for _ in self.restoring(files, groups, done):
+        for _ in self.restoring(files, groups, done, evolution):
             pass
 
     def restoring(
@@ -241,22 +252,27 @@ class LayeredBackend:
         files: Sequence[tuple[StateFile, bytes | ReadRange]],
         groups: tuple[int, int],
         done: Callable[[], None] = nothing,
+        evolution: Evolution | None = None,
     ) -> Iterator[int]:
         """See `backend.Backend`."""
+        if evolution is None:
+            evolution = Evolution(self.operator, self.codec.registry)
         self._readable.append(done)
         readers = [(file, FileReader(file.path, data, file.bytes, file.extra.get("seal", ""))) for file, data in files]
         taken = 0
         # What lies in the files is older than what is in the bases: only the oldest files can stay where they are.
         placed = len(list(takewhile(lambda found: self._is_placed(found[1]), readers)))
-        if any(self._is_placed(reader) for _, reader in readers[placed:]):
+        # What must become something else is read at once: what cannot is found before any record flows.
+        if not evolution.is_as_stored or any(self._is_placed(reader) for _, reader in readers[placed:]):
             placed = 0
         for file, reader in readers[:placed]:
             self._open(file, reader, overlap(groups, file.groups))
             taken += reader.entries
             yield taken
         for file, reader in readers[placed:]:
-            for block in reader.blocks(self.codec, *overlap(groups, file.groups)):
-                self._take(file.path, block)
+            for block in reader.blocks(evolution.keys, *overlap(groups, file.groups), evolution.value_codec):
+                if block.state not in evolution.left_behind:
+                    self._take(file.path, block, evolution)
                 taken += len(block.keys) + len(block.dead)
                 while self._store.relieve():
                     pass
@@ -265,6 +281,9 @@ class LayeredBackend:
             first, last = overlap(groups, file.groups)
             size = sum(ref.size for ref in reader.refs if ref.last >= first and ref.first <= last)
             self.chain.adopt(size, is_base=file.kind == "base")
+        if evolution.has_changed:
+            # Values of an older version must not stay below newer ones.
+            self.chain.is_broken = self._is_outdated = True
 
     def _is_placed(self, reader: FileReader) -> bool:
         return reader.placed is not None and reader.placed.max_parallelism == self.max_parallelism
@@ -293,9 +312,9 @@ class LayeredBackend:
             )
         return table
 
-    def _take(self, file: str, block: Block) -> None:
+    def _take(self, file: str, block: Block, evolution: Evolution) -> None:
         table = self._restored_table(file, block.state, block.kind)
-        table.base.absorb(block.keys, block.values)
+        table.base.absorb(block.keys, evolution.converted(block.state, block.keys, block.values))
         if block.dead:
             table.base.absorb(block.dead, [TOMBSTONE] * len(block.dead))
 

@@ -353,3 +353,28 @@ def test_a_state_that_is_taken_for_its_value_says_what_to_write(use: Callable[[A
 def test_a_method_of_the_value_is_looked_for_behind_value() -> None:
     with pytest.raises(AttributeError, match=r"the state 'seen' has no append: .* write \.value\.append"):
         Running().of("a").seen.append(1)
+
+
+# ---------------------------------------------------------------------- types and versions
+
+
+def test_a_declaration_says_of_which_type_and_version_its_values_are() -> None:
+    state = ValueState("total", int, version=3, migrate={1: str, 2: int})
+
+    assert (str(state.spec.type), state.spec.version, sorted(state.spec.migrate)) == ("int", 3, [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("declare", "says"),
+    [
+        (lambda: ValueState("total", 0), "cannot use 0 as the type of a state"),
+        (lambda: ValueState("total", int, version=0), "version=0: versions are whole numbers from 1 on"),
+        (lambda: ValueState("total", int, migrate={1: str}), "in version 1: give it version=2"),
+        (lambda: ListState("total", int, version=2, migrate={2: str}), "a migration from version 2"),
+        (lambda: MapState("total", int, version=2, migrate={1: 5}), "that is no function"),
+        (lambda: ValueState("total", {"a": (int, 0, 1)}), "write a type, or"),
+    ],
+)
+def test_a_type_or_version_that_makes_no_sense_is_refused_where_it_is_declared(declare: Any, says: str) -> None:
+    with pytest.raises(PlanError, match=says):
+        declare()
