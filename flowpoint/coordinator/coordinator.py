@@ -254,7 +254,7 @@ class Coordinator:
             case messages.Failure():
                 self._on_failure(message, live)
             case messages.Warn():
-                tell = self._preparation.warn_once if message.once else self._warn
+                tell = self._duties.preparation.warn_once if message.once else self._warn
                 tell(message.text)
             case messages.Stats():
                 self.statistics.add(worker, message, self._now())
