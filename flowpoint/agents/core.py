@@ -21,7 +21,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from typing import Any, Final
@@ -280,7 +280,7 @@ class SaverCore:
         puts, gone = self.index.beside(header, older)
         data = self.envelopes.commit(header, body)
         try:
-            created = self.kv.create(key, data, beside=[*blobs, *puts], gone=gone, sync=sync)
+            created = self.kv.create(key, data, beside=[*blobs, *puts], gone=gone, sync=sync, looked=True)
         except StorageError:
             self.forget()
             raise
@@ -301,7 +301,7 @@ class SaverCore:
 
         To be called in a section of the thread.
         """
-        quiet = replace(header, extra=QUIET)
+        quiet = header._replace(extra=QUIET)
         self._commit(quiet, body, blobs, lambda: Verdict(moves), None, sync=True)
         return Head(self.index.tip(header.thread), header.id)
 
@@ -368,7 +368,7 @@ class SaverCore:
                 new = [item for item in items if item[0] < 0 or item[0] not in known]
                 now = self.world.wall_ms()
                 entry = Writes(now, thread, place.ns, id, task_path, task_id, number, self._version, new)
-                if not new or self.kv.create(key, self.envelopes.writes(entry), beside=blobs, sync=sync):
+                if not new or self.kv.create(key, self.envelopes.writes(entry), beside=blobs, sync=sync, looked=True):
                     return
         raise InternalError(f"task {task_id} of thread {thread!r} has {_TRIES_MAX} sets of writes")
 

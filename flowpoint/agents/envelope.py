@@ -16,9 +16,8 @@ Not here: what a ref leads to (`values`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from types import NoneType
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgpack
 
@@ -53,8 +52,7 @@ class Sealer(Protocol):
         """The hexadecimal name of some content."""
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """What the log needs to know about a commit."""
 
     kind: str
@@ -78,12 +76,10 @@ class Header:
 
     def numbered(self, number: int, moves: bool) -> Header:
         """The same for another place in the log."""
-        h = self
-        return Header(h.kind, number, h.nonce, h.at_ms, h.thread, h.ns, h.id, h.parent, moves, h.version, h.extra)
+        return self._replace(number=number, moves=moves)
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(NamedTuple):
     """A checkpoint as stored."""
 
     checkpoint: dict[str, Any]
@@ -91,8 +87,7 @@ class Body:
     channels: dict[str, Ref]
 
 
-@dataclass(frozen=True, slots=True)
-class Writes:
+class Writes(NamedTuple):
     """What one `put_writes` stored."""
 
     at_ms: int
@@ -107,7 +102,7 @@ class Writes:
 
     def moved(self, thread: str, items: list[tuple[int, str, Ref]]) -> Writes:
         """The same in another thread."""
-        return replace(self, thread=thread, items=items)
+        return self._replace(thread=thread, items=items)
 
 
 class Envelopes:

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple, NoReturn
 
 import xxhash
 
-from flowpoint.agents.kv import Entry, Section, part
+from flowpoint.agents.kv import Entry, Remembered, Section, part
 from flowpoint.errors import DamagedStoreError, OutcomeUnknown, StorageError, StorageFull, StoreInUseError, UsageError
 from flowpoint.host.disk import make_durable
 
@@ -143,6 +143,7 @@ class FolderKv:
             UsageError: there is no store, and it is to be read.
             StorageError: it cannot be made.
         """
+        self.remembered = Remembered()
         self._root = os.path.abspath(path)
         self._files = files or Files()
         self._read_only = read_only
@@ -242,7 +243,14 @@ class FolderKv:
                 yield key
 
     def create(
-        self, key: str, value: bytes, *, beside: Sequence[Entry] = (), gone: Sequence[str] = (), sync: bool = True
+        self,
+        key: str,
+        value: bytes,
+        *,
+        beside: Sequence[Entry] = (),
+        gone: Sequence[str] = (),
+        sync: bool = True,
+        looked: bool = False,
     ) -> bool:
         """See `Kv`. Always synced: a file that is not may be torn after a loss of power.
 

@@ -39,10 +39,22 @@ class Section(Enum):
     """Remove something: alone in the thread."""
 
 
+class Remembered:
+    """What is held in memory of the logs in a store: the last number of a thread, and its heads by namespace.
+
+    All handles of one store in a process share it, as each of them writes.
+    """
+
+    def __init__(self) -> None:
+        self.tips: dict[str, int] = {}
+        self.heads: dict[tuple[str, str], tuple[int, str]] = {}
+
+
 class Kv(Protocol):
     """Sorted text to bytes. See the module's invariants."""
 
     indexed: bool
+    remembered: Remembered
 
     def get(self, key: str) -> bytes | None:
         """The value of a key."""
@@ -57,9 +69,20 @@ class Kv(Protocol):
         """Like `scan`, without the values."""
 
     def create(
-        self, key: str, value: bytes, *, beside: Sequence[Entry] = (), gone: Sequence[str] = (), sync: bool = True
+        self,
+        key: str,
+        value: bytes,
+        *,
+        beside: Sequence[Entry] = (),
+        gone: Sequence[str] = (),
+        sync: bool = True,
+        looked: bool = False,
     ) -> bool:
-        """Put an entry and those beside it, delete what is `gone`; False, and nothing of it, when the key is taken."""
+        """Put an entry and those beside it, delete what is `gone`; False, and nothing of it, when the key is taken.
+
+        `looked`: the caller knows in this section that the key is free. Where a section keeps everybody else out, that
+        is not looked up again.
+        """
 
     def write(self, puts: Iterable[Entry], deletes: Iterable[str] = (), *, sync: bool = True) -> None:
         """Put, replacing, and delete, in this order."""
@@ -121,6 +144,7 @@ class MemoryKv:
     indexed = True
 
     def __init__(self) -> None:
+        self.remembered = Remembered()
         self._values: dict[str, bytes] = {}
         self._order: list[str] = []
 
@@ -148,7 +172,14 @@ class MemoryKv:
         return iter(self._order[bisect_left(self._order, start, lo=low, hi=high) : high])
 
     def create(
-        self, key: str, value: bytes, *, beside: Sequence[Entry] = (), gone: Sequence[str] = (), sync: bool = True
+        self,
+        key: str,
+        value: bytes,
+        *,
+        beside: Sequence[Entry] = (),
+        gone: Sequence[str] = (),
+        sync: bool = True,
+        looked: bool = False,
     ) -> bool:
         """See `Kv`."""
         if key in self._values:

@@ -117,8 +117,7 @@ class StoredIndex:
         """`alone`: nobody else writes to the store, so what was seen of it stays true."""
         self._kv = kv
         self._alone = alone
-        self._tips: dict[str, int] = {}
-        self._heads: dict[tuple[str, str], Head] = {}
+        self._tips, self._heads = kv.remembered.tips, kv.remembered.heads
 
     def tip(self, thread: str) -> int:
         """See `Index`."""
@@ -138,14 +137,15 @@ class StoredIndex:
 
     def head(self, thread: str, ns: str) -> Head | None:
         """See `Index`."""
-        head = self._heads.get((thread, ns))
-        if head is None:
-            data = self._kv.get(_head_name(thread, ns))
-            if data is None:
-                return None
-            head = _head_in(thread, data)[1]
-            if self._alone:
-                self._remember(thread, ns, head)
+        known = self._heads.get((thread, ns))
+        if known is not None:
+            return Head(*known)
+        data = self._kv.get(_head_name(thread, ns))
+        if data is None:
+            return None
+        head = _head_in(thread, data)[1]
+        if self._alone:
+            self._remember(thread, ns, head)
         return head
 
     def find(self, thread: str, ns: str, id: str) -> int | None:

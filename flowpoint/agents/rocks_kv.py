@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import rocksdict
 
-from flowpoint.agents.kv import Entry, Section, after
+from flowpoint.agents.kv import Entry, Remembered, Section, after
 from flowpoint.errors import DamagedStoreError, StorageError, StoreInUseError, UsageError
 
 FLUSH_SECONDS: Final = 0.2
@@ -59,6 +59,7 @@ class RocksKv:
         self._read_only = read_only
         self._closed = False
         self._db = _Database(self._path, True) if read_only else _shared(self._path, statistics)
+        self.remembered = self._db.remembered
 
     @property
     def read_only(self) -> bool:
@@ -119,10 +120,17 @@ class RocksKv:
             raise self._db.failed("read", error) from error
 
     def create(
-        self, key: str, value: bytes, *, beside: Sequence[Entry] = (), gone: Sequence[str] = (), sync: bool = True
+        self,
+        key: str,
+        value: bytes,
+        *,
+        beside: Sequence[Entry] = (),
+        gone: Sequence[str] = (),
+        sync: bool = True,
+        looked: bool = False,
     ) -> bool:
         """See `Kv`. To be called in a section of the key's thread: that is what makes it exclusive."""
-        if self.has(key):
+        if not looked and self.has(key):
             return False
         self.write([*beside, (key, value)], gone, sync=sync)
         return True
@@ -164,6 +172,7 @@ class _Database:
         self._path = path
         self._pid = os.getpid()
         self._users = 1
+        self.remembered = Remembered()
         self._secondary = tempfile.mkdtemp(prefix="flowpoint-reader-") if read_only else None
         self._stripes = [threading.RLock() for _ in range(_STRIPES)]
         self._plain, self._synced = rocksdict.WriteOptions(), rocksdict.WriteOptions()

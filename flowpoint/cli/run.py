@@ -52,6 +52,7 @@ from flowpoint.launch.control import RunOptions
     help="If the newest checkpoint is damaged: use an older one, and write again what came after it.",
 )
 @click.option("--skip-lost-input", is_flag=True, help="Go on without input files that are gone since the checkpoint.")
+@click.option("--resume-drained", is_flag=True, help="Go on from a snapshot of `stop --drain`; event time begins anew.")
 @click.option("--detach", is_flag=True, help="Run in the background; returns when records flow.")
 @click.option("--plain", is_flag=True, help="Print one line per event instead of the live table.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")

@@ -22,7 +22,7 @@ class CheckpointRecord:
     """A checkpoint as `flowpoint checkpoints` shows it. `started` is epoch ms.
 
     `savepoint` is the folder of the savepoint that is written at its barrier; one of a stop has `savepoint_bytes` once
-    it exists.
+    it exists. `drained`: time ends before it.
     """
 
     id: int
@@ -38,6 +38,7 @@ class CheckpointRecord:
     reason: str = ""
     savepoint: str = ""
     savepoint_bytes: int | None = None
+    drained: bool = False
 
     def to_data(self) -> dict[str, Any]:
         """With the keys of `checkpoints --json`."""
@@ -47,11 +48,12 @@ class CheckpointRecord:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRequest:
-    """Somebody wants a checkpoint. `future` gets its record at its end; `savepoints`: see `Checkpoints.request`."""
+    """Somebody wants a checkpoint. `future` gets its record at its end; for the others see `Checkpoints.request`."""
 
     kind: TriggerKind
     future: asyncio.Future[CheckpointRecord]
     savepoints: str
+    drain: bool
 
 
 @dataclass(slots=True)

@@ -102,14 +102,17 @@ class Checkpoints:
 
     # ------------------------------------------------------------------ triggering
 
-    def request(self, kind: TriggerKind, now: float, savepoints: str = "") -> asyncio.Future[CheckpointRecord]:
+    def request(
+        self, kind: TriggerKind, now: float, savepoints: str = "", *, drain: bool = False
+    ) -> asyncio.Future[CheckpointRecord]:
         """Ask for a checkpoint; it is triggered as soon as the scheduler allows it.
 
         The future gets its record, or CheckpointFailed through the caller's handling of `CheckpointEnd`.
         `savepoints`: the folder in which to make a savepoint, for SAVEPOINT, and for STOP if one is wanted.
+        `drain`: for STOP, whether time ends before the barrier.
         """
         future: asyncio.Future[CheckpointRecord] = asyncio.get_running_loop().create_future()
-        self._requests.append(CheckpointRequest(kind, future, savepoints))
+        self._requests.append(CheckpointRequest(kind, future, savepoints, drain))
         self.tick(now)
         return future
 
@@ -184,6 +187,7 @@ class Checkpoints:
             directory,
             savepoint=savepoint,
         )
+        record.drained = request is not None and request.drain
         waiters = [request.future] if request is not None else []
         self._triggered[checkpoint] = Triggered(pending, kind, record, request, waiters)
         self.history.append(record)
@@ -196,6 +200,7 @@ class Checkpoints:
                 halt=kind in (TriggerKind.STOP, TriggerKind.RESCALE),
                 final=kind is TriggerKind.FINAL,
                 savepoint=savepoint,
+                drain=record.drained,
                 triggered=record.started,
             )
         )

@@ -1,6 +1,6 @@
-"""One job's life, carried out: a mailbox, a pure machine that decides, and its actions, handed to those who do them.
+"""One job's life, carried out: a mailbox, a pure machine that decides, and its orders, carried out by the duties.
 
-    mailbox -> handler -> `protocol.job.JobLife` (pure) -> actions, in order -> crew, deployment, checkpoints, ...
+    mailbox -> handler -> `protocol.job.JobLife` (pure) -> `orders`, in order -> `duties`: crew, deployment, checkpoints, ...
 
 Handlers never wait. What takes time (starting a process, preparing an attempt, publishing a checkpoint, appending an
 entry) is a step whose outcome comes back through the mailbox, so every change of state is atomic between two events.
@@ -17,46 +17,44 @@ Not here: what to do when something happens (`protocol.job`), HTTP and signals (
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from flowpoint.coordinator import announcements as say
 from flowpoint.coordinator.alarm import Alarm
 from flowpoint.coordinator.checkpoint_record import CheckpointEnd
-from flowpoint.coordinator.checkpoints import Checkpoints
-from flowpoint.coordinator.crew import Crew, Loss, Record
-from flowpoint.coordinator.deployment import DeployedAttempt, Deployment
-from flowpoint.coordinator.ending import Ending, Outcome
-from flowpoint.coordinator.housekeeping import Housekeeping
-from flowpoint.coordinator.incidents import Incidents, failure_of
+from flowpoint.coordinator.crew import Loss, Record
+from flowpoint.coordinator.deployment import DeployedAttempt
+from flowpoint.coordinator.duties import assemble
+from flowpoint.coordinator.ending import Outcome
+from flowpoint.coordinator.incidents import failure_of
 from flowpoint.coordinator.job import JobToRun
 from flowpoint.coordinator.mail import Appended, Cleaned, Hearsay, Mail, Prepared, Reaped, Tick, WorkersGone
-from flowpoint.coordinator.prepare import JobIsDone, Preparation, PreparedAttempt
-from flowpoint.coordinator.publishing import Lineage, Published, Publishing
-from flowpoint.coordinator.requests import Requests
-from flowpoint.coordinator.statistics import Statistics
+from flowpoint.coordinator.orders import Orders
+from flowpoint.coordinator.prepare import JobIsDone, PreparedAttempt
+from flowpoint.coordinator.publishing import Published
 from flowpoint.coordinator.steps import Steps
 from flowpoint.coordinator.workers import CAUSE_SECONDS, Beat, Joined, Lost, NotStarted, Received, Started
-from flowpoint.errors import CheckpointFailed, Fenced, OutcomeUnknown, TransientError
+from flowpoint.errors import Fenced, OutcomeUnknown, TransientError
 from flowpoint.host.base import Host
 from flowpoint.model import messages
 from flowpoint.model.events import Event, EventKind
 from flowpoint.model.plan import JobPlan, SubtaskId
 from flowpoint.protocol import job_events as ev
-from flowpoint.protocol.checkpoint import CheckpointFailure
 from flowpoint.protocol.job import JobLife
 from flowpoint.protocol.job_table import JobState
 from flowpoint.protocol.schedule import TriggerKind
 from flowpoint.protocol.stage_deadline import StageDeadline
-from flowpoint.snapshot.commit_log import CommitLog
 
 TICK_SECONDS_MAX = 1.0
 
-_DONE: dict[TriggerKind, Callable[[int], ev.JobEvent]] = {
-    TriggerKind.STOP: ev.StopCheckpointDone,
-    TriggerKind.RESCALE: ev.RescaleCheckpointDone,
-    TriggerKind.FINAL: ev.FinalCheckpointDone,
-}
+_DONE: Mapping[TriggerKind, Callable[[int], ev.JobEvent]] = MappingProxyType(
+    {
+        TriggerKind.STOP: ev.StopCheckpointDone,
+        TriggerKind.RESCALE: ev.RescaleCheckpointDone,
+        TriggerKind.FINAL: ev.FinalCheckpointDone,
+    }
+)
 """What the job hears of a last checkpoint that is in the log."""
 
 
@@ -67,47 +65,18 @@ class Coordinator:
         self, host: Host, job: JobToRun, emit: Callable[[Event], None], on_workers: Record = lambda _: None
     ) -> None:
         """`on_workers` gets (pid, start time) by index whenever a worker was started, before it is given anything."""
-        self._job = job
         self._emit = emit
         self._mailbox: asyncio.Queue[Mail] = asyncio.Queue()
         post = self._mailbox.put_nowait
         self._life = JobLife()
-        self._steps = steps = Steps()
-        log_of = job.plan.job if job.log_path is not None else ""
-        self._incidents = Incidents(log_of, job.settings, partial(host.random.uniform, -1.0, 1.0))
-        self._crew = Crew(
-            host,
-            job.workers,
-            job.arguments,
-            job.log_path,
-            job.settings.heartbeat,
-            steps=steps,
-            post=post,
-            record=on_workers,
+        self._steps = Steps()
+        self._duties = assemble(
+            host, job, self._life, self._steps, post, self._warn, ended=self._on_checkpoint_end, record=on_workers
         )
-        storage = job.place.storage
-        log = CommitLog(storage, "", host)
-        self._preparation = Preparation(host, job, storage, log, self._warn)
-        self._deployment = Deployment(self._preparation, steps, post)
-        self._housekeeping = Housekeeping(self._preparation, steps, post, self._warn)
-        name = job.plan.job
-        self._publishing = Publishing(host, name, storage, log, steps.start_on_storage, post)
-        self.checkpoints = Checkpoints(
-            host,
-            name,
-            job.settings.checkpoint,
-            self._publishing,
-            self._crew.tell_all,
-            steps.start_on_storage,
-            self._on_checkpoint_end,
-        )
-        self.requests = Requests(
-            self._life, self.checkpoints, post, savepoints=job.savepoints, check_parallelism=job.replan
-        )
-        self._ending = Ending(log, self._crew, self._deployment, self._publishing, steps, post, self._warn)
-        self.statistics = Statistics(job.plan)
-        self._is_rescaling = False
-        self._restart_timer: asyncio.TimerHandle | None = None
+        self._orders = Orders(job, self._life, self._duties, post, emit)
+        self.checkpoints = self._duties.checkpoints
+        self.requests = self._duties.requests
+        self.statistics = self._duties.statistics
         self._alarm = Alarm(post)
         self._stage = StageDeadline(job.settings.checkpoint.timeout)
         self.is_over = asyncio.Event()
@@ -122,19 +91,19 @@ class Coordinator:
     @property
     def plan(self) -> JobPlan:
         """The job's plan; a rescale changes it."""
-        return self._job.plan
+        return self._orders.job.plan
 
     @property
     def attempt(self) -> int:
         """The number of the current attempt, 0 before the first."""
-        return self._deployment.number
+        return self._duties.deployment.number
 
     @property
     def reason(self) -> str:
         """Why the job is where it is: of its end, or of the last failure while it restarts."""
-        if self._ending.outcome is not None:
-            return self._ending.outcome.reason
-        last = self._incidents.last
+        if self._duties.ending.outcome is not None:
+            return self._duties.ending.outcome.reason
+        last = self._duties.incidents.last
         return last.message if self._life.state is JobState.RESTARTING and last is not None else ""
 
     @property
@@ -144,27 +113,27 @@ class Coordinator:
 
     def pids(self) -> dict[int, tuple[int, float]]:
         """(pid, start time) of every worker process."""
-        return self._crew.pids()
+        return self._duties.crew.pids()
 
     def subtasks_of(self, worker: int) -> list[str]:
         """What a worker runs, as "uid#index"."""
-        return self._deployment.last.subtasks_of(worker) if self._deployment.last is not None else []
+        return self._duties.deployment.last.subtasks_of(worker) if self._duties.deployment.last is not None else []
 
     # ------------------------------------------------------------------ the loop
 
     async def run(self) -> Outcome:
         """Run the job to its end."""
-        await self._crew.listen()
-        await self._job.place.open()
+        await self._duties.crew.listen()
+        await self._orders.job.place.open()
         try:
             return await self._live()
         finally:
-            self._job.place.close()
+            self._orders.job.place.close()
 
     async def _live(self) -> Outcome:
         async with asyncio.TaskGroup() as group:
             self._steps.enter(group)
-            self._perform(self._life.handle(ev.Begin()))
+            self._carry_out(self._life.handle(ev.Begin()))
             self._set_alarm()
             while not self.is_over.is_set():
                 mail = await self._mailbox.get()
@@ -172,8 +141,8 @@ class Coordinator:
                 self._handle(mail)
                 self._after_event()
             self._alarm.stop()
-        assert self._ending.outcome is not None, "a job is over without an outcome"
-        return self._ending.outcome
+        assert self._duties.ending.outcome is not None, "a job is over without an outcome"
+        return self._duties.ending.outcome
 
     @staticmethod
     def _now() -> float:
@@ -184,11 +153,11 @@ class Coordinator:
             case Received(worker, message):
                 self._on_message(worker, message)
             case Beat() | Started() | Joined() | Reaped():
-                self._crew.heard(mail, self._now())
+                self._duties.crew.heard(mail, self._now())
             case Lost():
                 self._on_lost(mail)
             case NotStarted():
-                self._report_loss(self._crew.not_started(mail))
+                self._report_loss(self._duties.crew.not_started(mail))
             case Published():
                 self._on_published(mail)
             case ev.StopRequested():
@@ -201,7 +170,7 @@ class Coordinator:
             case ev.RescaleRequested() | ev.RestartDue():
                 self._feed(mail)
             case Tick():
-                self._crew.tick(self._now())
+                self._duties.crew.tick(self._now())
                 if self._stage.is_over(self._now()):
                     self._fail(failure_of(self._hung(), self.attempt))
             case Prepared():
@@ -217,7 +186,7 @@ class Coordinator:
 
     def _after_event(self) -> None:
         """What may have become possible by any event."""
-        if self._life.awaits_workers and self._crew.is_ready:
+        if self._life.awaits_workers and self._duties.crew.is_ready:
             self._feed(ev.WorkersReady())
         if not self._life.is_over:
             self.checkpoints.tick(self._now())
@@ -228,8 +197,8 @@ class Coordinator:
         before = self._life.state
         actions = self._life.handle(event)
         if self._life.state is JobState.RUNNING and before is JobState.DEPLOYING:
-            self._emit(say.running(self.attempt, self._job.plan))
-        self._perform(actions)
+            self._emit(say.running(self.attempt, self._orders.job.plan))
+        self._carry_out(actions)
 
     def _warn(self, text: str) -> None:
         self._emit(Event(EventKind.WARNING, text))
@@ -237,7 +206,7 @@ class Coordinator:
     def _set_alarm(self) -> None:
         """For the next deadline, and about once a heartbeat to notice silence."""
         now = self._now()
-        at = now + min(self._job.settings.heartbeat.interval, TICK_SECONDS_MAX)
+        at = now + min(self._orders.job.settings.heartbeat.interval, TICK_SECONDS_MAX)
         deadlines = [self.checkpoints.next_deadline(now), self._stage.deadline]
         self._alarm.set(min([at, *(max(one, now) for one in deadlines if one is not None)]))
 
@@ -245,7 +214,7 @@ class Coordinator:
         now = self._now()
         lag = self._alarm.lag(now)
         if lag > 0.0:
-            self._crew.excuse(now, lag)
+            self._duties.crew.excuse(now, lag)
             self.checkpoints.postpone(lag)
             self._stage.postpone(lag)
 
@@ -253,7 +222,7 @@ class Coordinator:
 
     def _on_message(self, worker: int, message: messages.Message) -> None:
         if isinstance(message, messages.Released):
-            self._crew.released(worker)
+            self._duties.crew.released(worker)
             return
         live = self._live_of(message)
         if live is not None:
@@ -261,16 +230,16 @@ class Coordinator:
 
     def _live_of(self, message: messages.Message) -> DeployedAttempt | None:
         """The live attempt, if that is what a message is of."""
-        live = self._deployment.live
+        live = self._duties.deployment.live
         is_of_it = live is not None and getattr(message, "attempt", 0) == live.number and self._life.is_live
         return live if is_of_it else None
 
     def _on_message_of(self, live: DeployedAttempt, worker: int, message: messages.Message) -> None:
         match message:
             case messages.Deployed():
-                if self._crew.deployed(worker):
-                    self._incidents.deployed()
-                    self._housekeeping.clean(live.prepared)
+                if self._duties.crew.deployed(worker):
+                    self._duties.incidents.deployed()
+                    self._duties.housekeeping.clean(live.prepared)
             case messages.Ack():
                 self.checkpoints.on_ack(worker, message, self._now())
             case messages.Decline():
@@ -285,7 +254,7 @@ class Coordinator:
             case messages.Failure():
                 self._on_failure(message, live)
             case messages.Warn():
-                tell = self._preparation.warn_once if message.once else self._warn
+                tell = self._duties.preparation.warn_once if message.once else self._warn
                 tell(message.text)
             case messages.Stats():
                 self.statistics.add(worker, message, self._now())
@@ -295,21 +264,21 @@ class Coordinator:
     def _on_cleaned(self, cleaned: Cleaned) -> None:
         if cleaned.error is not None:
             self._warn(f"cannot clean up after older attempts: {cleaned.error}")
-        live = self._deployment.live
+        live = self._duties.deployment.live
         if live is not None and cleaned.attempt == live.number and self._life.state is JobState.DEPLOYING:
-            self._feed(ev.AllDeployed())
+            self._feed(ev.AllDeployed(live.prepared.restored_checkpoint))
 
     # ------------------------------------------------------------------ what goes wrong
 
     def _on_lost(self, lost: Lost) -> None:
-        loss = self._crew.lost(lost)
+        loss = self._duties.crew.lost(lost)
         if loss is not None and not self._life.is_over:
             self._emit(Event(EventKind.WORKER_LOST, loss.reason, {"worker": loss.worker}))
             self._report_loss(loss)
 
     def _report_loss(self, loss: Loss) -> None:
-        present, now = self._crew.present(), self._now()
-        seen = self._incidents.loss(self._life.state, self.attempt, loss, present=present, now=now)
+        present, now = self._duties.crew.present(), self._now()
+        seen = self._duties.incidents.loss(self._life.state, self.attempt, loss, present=present, now=now)
         self._feed_seen(seen)
 
     def _feed_seen(self, seen: ev.JobEvent | None) -> None:
@@ -317,12 +286,12 @@ class Coordinator:
             self._feed(seen)
 
     def _on_failure(self, failure: messages.Failure, live: DeployedAttempt) -> None:
-        if self._incidents.is_hearsay(failure):
+        if self._duties.incidents.is_hearsay(failure):
             asyncio.get_running_loop().call_later(CAUSE_SECONDS, self._mailbox.put_nowait, Hearsay(failure))
             return
         if failure.kind == "SnapshotError" and live.prepared.restored_directory:
             # Not seen by a look at sizes: the next attempt chooses another checkpoint, if the rules allow it.
-            self._preparation.damaged[live.prepared.restored_directory] = failure.message
+            self._duties.preparation.damaged[live.prepared.restored_directory] = failure.message
         self._fail(failure)
 
     def _on_hearsay(self, failure: messages.Failure) -> None:
@@ -330,17 +299,20 @@ class Coordinator:
             self._fail(failure)
 
     def _fail(self, failure: messages.Failure) -> None:
-        present, now = self._crew.present(), self._now()
-        seen = self._incidents.failure(self._life.state, failure, present=present, now=now)
+        present, now = self._duties.crew.present(), self._now()
+        seen = self._duties.incidents.failure(self._life.state, failure, present=present, now=now)
         self._feed_seen(seen)
 
     def _hung(self) -> TransientError:
         """Who keeps the job waiting in a state that must end."""
-        live, seconds = self._deployment.live, f"checkpoint.timeout ({self._job.settings.checkpoint.timeout:g} s)"
+        live, seconds = (
+            self._duties.deployment.live,
+            f"checkpoint.timeout ({self._orders.job.settings.checkpoint.timeout:g} s)",
+        )
         if self._life.state is JobState.COMMITTING and live is not None:
             who = ", ".join(live.not_committed(self._life.last_checkpoint))
             return TransientError(f"the last checkpoint was not committed within {seconds}: nothing heard from {who}")
-        missing = self._crew.deploying()
+        missing = self._duties.crew.deploying()
         who = f"nothing heard from worker {', '.join(map(str, missing))}" if missing else "storage or a sink hangs"
         return TransientError(f"the attempt was not deployed within {seconds}: {who}")
 
@@ -359,11 +331,11 @@ class Coordinator:
             self._emit(event)
         if end.failure is None:
             self._on_completed(end)
-        elif self._deployment.live is not None and self._life.is_live:
+        elif self._duties.deployment.live is not None and self._life.is_live:
             # Else it was being published when its attempt ended: nobody waits for it any more.
             self._feed_seen(
-                self._incidents.checkpoint_failed(
-                    end, self._life.state, self.attempt, present=self._crew.present(), now=self._now()
+                self._duties.incidents.checkpoint_failed(
+                    end, self._life.state, self.attempt, present=self._duties.crew.present(), now=self._now()
                 )
             )
 
@@ -371,123 +343,34 @@ class Coordinator:
         record = end.record
         if end.trigger is TriggerKind.SAVEPOINT:
             return
-        self._incidents.checkpoint_completed(record.id)
-        live = self._deployment.live
+        self._duties.incidents.checkpoint_completed(record.id)
+        live = self._duties.deployment.live
         if live is None or live.number != record.attempt or not self._life.is_live:
             return
-        self._housekeeping.retain(live.prepared, self.checkpoints.take_abandoned)
+        self._duties.housekeeping.retain(live.prepared, self.checkpoints.take_abandoned)
         if end.trigger is TriggerKind.STOP:
-            self._ending.stopped_with(record)
+            self._duties.ending.stopped_with(record)
         if (done := _DONE.get(end.trigger)) is not None:
             self._feed(done(record.id))
 
-    def _abort_checkpoints(self, failure: CheckpointFailure) -> None:
-        self.checkpoints.end(failure, self._now())
-        self.requests.drop_checkpoints(failure.text)
+    # ------------------------------------------------------------------ what was ordered
 
-    # ------------------------------------------------------------------ actions
-
-    def _perform(self, actions: list[ev.JobAction]) -> None:
+    def _carry_out(self, actions: list[ev.JobAction]) -> None:
         for action in actions:
-            self._do(action)
-
-    def _do(self, action: ev.JobAction) -> None:  # noqa: C901  one switch
-        match action:
-            case ev.SpawnWorkers():
-                self._crew.start_missing()
-            case ev.KillWorkers(workers):
-                self._crew.kill(workers)
-            case ev.DeployAttempt():
-                self._deployment.prepare(self._life.replacement, self._housekeeping.busy(), self._publishing.wait_idle)
-            case ev.ReleaseAttempt():
-                self._release()
-            case ev.ScheduleRestart(delay, replacement):
-                self._schedule_restart(delay, replacement)
-            case ev.StartRecords():
-                self._start_records()
-            case ev.SuspendCheckpoints():
-                self.checkpoints.suspend()
-            case ev.ResumeCheckpoints():
-                self.checkpoints.resume()
-            case ev.AbortCheckpoints(failure):
-                self._abort_checkpoints(failure)
-            case ev.TriggerStopCheckpoint(savepoints):
-                self.checkpoints.request(TriggerKind.STOP, self._now(), savepoints)
-            case ev.TriggerRescaleCheckpoint():
-                self.checkpoints.request(TriggerKind.RESCALE, self._now())
-            case ev.TriggerFinalCheckpoint():
-                self.checkpoints.request(TriggerKind.FINAL, self._now())
-            case ev.ChangeParallelism(parallelism):
-                self._change_parallelism(parallelism)
-            case ev.ReportRescaled():
-                self.requests.settle_rescale(None)
-            case ev.ReportRescaleFailed(reason):
-                error = CheckpointFailed(f"the job was not rescaled and goes on as before: {reason}")
-                self.requests.settle_rescale(error)
-            case ev.ResumeSources():
-                self._crew.tell_all(messages.Resume(self.attempt))
-            case ev.ReportStopFailed(reason):
-                self.requests.settle_stops(CheckpointFailed(f"the job was not stopped and runs on: {reason}"))
-            case ev.AppendEntry(kind):
-                self._ending.append(kind)
-            case ev.EndWorkers():
-                self._ending.end_workers(self._life.state)
-            case ev.ExitJob(state, exit_code, reason):
-                self._exit(JobState(state), exit_code, reason)
+            self._orders.carry_out(action)
 
     def _on_prepared(self, prepared: Prepared) -> None:
         if self._life.state is not JobState.DEPLOYING or prepared.replacement != self._life.replacement:
             return
         match prepared.result:
             case PreparedAttempt() as attempt:
-                self._deploy(attempt)
+                self._orders.deploy(attempt)
             case JobIsDone():
                 self._feed(ev.FoundFinished())
             case Fenced() as error:
                 self._feed(ev.FencedOff(str(error)))
             case Exception() as error:
                 self._fail(failure_of(error, self.attempt))
-
-    def _deploy(self, prepared: PreparedAttempt) -> None:
-        if (event := say.restored(prepared)) is not None:
-            self._emit(event)
-        self._crew.deploy(self._deployment.deploy(self._job, prepared, self._crew.addresses()))
-
-    def _start_records(self) -> None:
-        live = self._deployment.live
-        assert live is not None, "records are to flow in no attempt"
-        prepared = live.prepared
-        files = frozenset(file.path for file in prepared.restored.files()) if prepared.restored else frozenset()
-        lineage = Lineage(prepared.lineage, prepared.restored_checkpoint, files)
-        self._crew.tell_all(messages.Start(prepared.number))
-        self.checkpoints.begin(
-            prepared.number, live.plan, prepared.assignment, lineage, prepared.next_checkpoint, self._now()
-        )
-
-    def _release(self) -> None:
-        self._deployment.release()
-        self._ending.goes_on()
-        self._crew.release(self.attempt, self._now())
-        self.statistics.attempt_over()
-
-    def _schedule_restart(self, delay: float, replacement: int) -> None:
-        if not self._is_rescaling:
-            last = self._incidents.last
-            self._emit(say.restarting(self._life.restarts, delay, last.message if last is not None else ""))
-        self._is_rescaling = False
-        if self._restart_timer is not None:
-            self._restart_timer.cancel()
-        loop = asyncio.get_running_loop()
-        self._restart_timer = loop.call_later(delay, self._mailbox.put_nowait, ev.RestartDue(replacement))
-
-    def _change_parallelism(self, parallelism: int) -> None:
-        assert self._job.replan is not None, "a job that cannot be rescaled is rescaled"
-        before = self._job.plan
-        self._is_rescaling = True
-        self._job = self._preparation.job = self._job.replan(parallelism)
-        self.statistics.replan(self._job.plan)
-        self._crew.resize(self._job.workers)
-        self._emit(say.rescaling(before, self._job.plan))
 
     def _on_appended(self, appended: Appended) -> None:
         match appended.error:
@@ -496,12 +379,4 @@ class Coordinator:
             case Fenced() as error:
                 self._feed(ev.FencedOff(str(error)))
             case error:
-                self._feed(self._incidents.entry_failed(failure_of(error, self.attempt), self._now()))
-
-    def _exit(self, state: JobState, exit_code: int, reason: str) -> None:
-        if self._restart_timer is not None:
-            self._restart_timer.cancel()
-        self._ending.exit(state, exit_code, reason, self._incidents.last)
-        record = self._ending.last_record(self.checkpoints.last_completed)
-        self.requests.settle_stops(record or CheckpointFailed(f"the job ended: {reason}"))
-        self.requests.settle_rescale(CheckpointFailed(f"the job was not rescaled, it ended: {reason}"))
+                self._feed(self._duties.incidents.entry_failed(failure_of(error, self.attempt), self._now()))

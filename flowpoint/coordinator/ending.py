@@ -74,6 +74,7 @@ class Ending:
     def goes_on(self) -> None:
         """The job does not end with that checkpoint: its attempt has failed."""
         self._stopped_with = None
+        self._publishing.withdraw_handover()
 
     def append(self, kind: str) -> None:
         """Record the end; the savepoint of the stop, if any, exists just before."""
@@ -105,7 +106,8 @@ class Ending:
         """The checkpoint that the job ended with, as a stop wants it; None when it failed or was cancelled."""
         match self.outcome:
             case Outcome(JobState.STOPPED):
-                return self._stopped_with
+                # After a drain the job may have ended in another attempt than that of its last checkpoint.
+                return self._stopped_with or last_completed
             case Outcome(JobState.FINISHED):
                 return last_completed
         return None

@@ -106,10 +106,13 @@ class Incidents:
         """A checkpoint of the live attempt has failed. None: nothing follows but the next one."""
         record, failure = end.record, end.failure
         assert failure is not None, f"a checkpoint that has not failed: {record}"
+        reason = f"checkpoint {record.id} failed: {record.reason}"
         is_wish = end.trigger in _WISHES
         if not is_wish and self._checkpoints.failed(record.id, failure, record.kind):
-            error = CheckpointFailed(f"checkpoint {record.id} failed: {record.reason}")
-            return self.failure(state, failure_of(error, attempt), present=present, now=now)
+            return self.failure(state, failure_of(CheckpointFailed(reason), attempt), present=present, now=now)
+        if record.drained and failure.counts:
+            seen = self.failure(state, failure_of(CheckpointFailed(reason), attempt), present=present, now=now)
+            return ev.StopCheckpointFailed(record.reason, seen.verdict) if seen is not None else None
         failed = _LAST_FAILED.get(end.trigger)
         return failed(record.reason) if failed is not None and failure.counts else None
 

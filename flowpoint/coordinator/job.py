@@ -20,6 +20,7 @@ class Wishes:
     allow_non_restored: state of operators that the job no longer has may be left behind.
     accept_duplicates: continue from an older checkpoint although a sink cannot take back what it committed since.
     skip_lost_input: a source may jump over input that is gone.
+    resume_drained: a snapshot before which time has ended may be started from; event time begins anew.
     source: absolute path of the snapshot that a new lineage starts from. claim: it becomes the job's own.
     """
 
@@ -28,6 +29,7 @@ class Wishes:
     allow_non_restored: bool = False
     accept_duplicates: bool = False
     skip_lost_input: bool = False
+    resume_drained: bool = False
     source: str = ""
     claim: bool = False
 

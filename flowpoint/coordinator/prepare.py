@@ -149,6 +149,9 @@ class Preparation:
         if self._origin is not None and not has_checkpoint(entries, self._lineage):
             await self._take_over(self._origin, begun)
         restored, directory, skipped = await self._choose(await self._log.entries())
+        if restored is not None and self._is_first:
+            # A restart may start from what a stop of this very run has drained.
+            self._require_time(restored, directory)
         if restored is not None and skipped:
             # Before anything is taken back: from here on the skipped checkpoints never count again.
             await self._log.append(
@@ -212,12 +215,20 @@ class Preparation:
         wishes = self.job.wishes
         found = await find_snapshot(self._host.disk, self._host.new_id, wishes.source)
         manifest = found.manifest
+        self._require_time(manifest, found.path)
         origin = Origin(found.path, manifest.lineage, manifest.id, wishes.claim, manifest.handed_on)
         newest = entries[-1].lineage if entries else ""
         is_again = origin_of(entries, newest) == origin and not has_checkpoint(entries, newest, beyond=manifest.id)
         self._lineage = newest if is_again else self._host.new_id()
         self._founds = not is_again
         self._origin = origin
+
+    def _require_time(self, manifest: Manifest, path: str) -> None:
+        if manifest.drained and not self.job.wishes.resume_drained:
+            raise IncompatibleStateError(
+                f"cannot go on from {path}: the job was stopped with --drain, so its event time has ended and all its "
+                "timers have fired; --resume-drained goes on from it all the same, with event time beginning anew"
+            )
 
     async def _take_over(self, origin: Origin, begun: CommitEntry) -> None:
         """Make the snapshot that the lineage starts from its first checkpoint."""
@@ -351,6 +362,7 @@ class Preparation:
                 plan,
                 max_parallelism=restored.plan["max_parallelism"],
                 allow_non_restored=self.job.wishes.allow_non_restored,
+                drained=restored.drained,
             )
             for note in changes_of_state(restored, self.job):
                 self.warn_once(note)

@@ -175,6 +175,7 @@ class Publishing:
             plan=plan.to_data(),
             operators=collect_operators(plan, parts),
             finished=complete.trigger is TriggerKind.FINAL,
+            drained=complete.record.drained,
         )
 
     async def _append(self, manifest: Manifest, savepoint: str) -> CommitEntry:
@@ -192,6 +193,10 @@ class Publishing:
     async def _publish_savepoint(self, manifest: Manifest, folder: str) -> None:
         await publish_savepoint(FolderStorage(self._host.disk, self._host.new_id, folder), manifest)
         await self._log.append(SAVEPOINT, manifest.attempt, extra=savepoint_facts(manifest, folder))
+
+    def withdraw_handover(self) -> None:
+        """The job goes on: its next attempt discards the savepoint of the stop."""
+        self._handover = None
 
     async def publish_handover(self) -> dict[str, Any]:
         """Publish the savepoint of the stop, if it has one, and log it; what is logged of it.

@@ -47,17 +47,18 @@ class Requests:
 
     # ------------------------------------------------------------------ asking
 
-    def stop(self, exit_code: int, savepoints: str = "") -> asyncio.Future[CheckpointRecord]:
+    def stop(self, exit_code: int, savepoints: str = "", *, drain: bool = False) -> asyncio.Future[CheckpointRecord]:
         """Ask for a graceful stop. The future gets the last checkpoint, or CheckpointFailed when the job goes on.
 
         `savepoints`: the folder in which to make a savepoint that hands the job's output on; the record names it.
+        `drain`: end time first, so that all timers fire.
         """
         future: asyncio.Future[CheckpointRecord] = asyncio.get_running_loop().create_future()
         if self._life.is_over:
             future.set_exception(CheckpointFailed("the job has ended already"))
             return future
         self._stops.append(future)
-        self._post(ev.StopRequested(exit_code, savepoints))
+        self._post(ev.StopRequested(exit_code, savepoints, drain))
         return future
 
     def cancel(self, exit_code: int) -> None:

@@ -9,6 +9,7 @@ a claimed one is removed by retention together with the checkpoint that was made
 
 Invariant: the uncommitted output of the source comes out once. What its job had committed by a checkpoint in its log is
 that job's and is completed in its name; what travels in a savepoint becomes this lineage's.
+In a lineage that starts from where a stop has drained, event time begins anew.
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ class Takeover:
             operators=operators,
             finished=False,
             handed_on=False,
+            drained=False,
         )
         await write_manifest(self._storage, own)
         return own
@@ -108,6 +110,7 @@ class Takeover:
             channels=channels,
             committables=tuple(committables),
             exports=(),
+            watermark=None if self._source.manifest.drained else state.watermark,
         )
 
     async def _own_file(self, file: StateFile, directory: str, taken: dict[str, str]) -> StateFile:

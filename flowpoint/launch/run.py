@@ -228,6 +228,7 @@ class _Run:
                 allow_non_restored=options.allow_non_restored,
                 accept_duplicates=options.accept_duplicates,
                 skip_lost_input=options.skip_lost_input,
+                resume_drained=options.resume_drained,
                 source=os.path.abspath(options.source) if options.source else "",
                 claim=options.claim,
             ),

@@ -13,6 +13,7 @@ from flowpoint.errors import CheckpointFailed
 from flowpoint.host.base import Host
 from flowpoint.launch.control import Data
 from flowpoint.launch.history import describe_retained
+from flowpoint.protocol.job_table import JobState
 from flowpoint.snapshot.commit_log import CommitLog
 
 CPU_SECONDS = 1.0
@@ -142,9 +143,14 @@ class RunningJob:
         record = await self._coordinator.requests.savepoint(to)
         return record.to_data()
 
-    async def stop(self, to: str = "") -> Data:
+    async def stop(self, to: str = "", *, drain: bool = False) -> Data:
         """See `JobControl`."""
-        record = await self._coordinator.requests.stop(0, to)
+        record = await self._coordinator.requests.stop(0, to, drain=drain)
+        if drain and not record.drained and self._coordinator.state is JobState.STOPPED:
+            raise CheckpointFailed(
+                "the job was stopped, but not drained: somebody else stopped it without --drain; its timers have not fired, "
+                "and the next run goes on where it was"
+            )
         if not to:
             return record.to_data() | {"path": self._job.place.path(record.path)}
         if record.savepoint_bytes is None or not record.savepoint.startswith(f"{to.rstrip('/')}/"):

@@ -149,6 +149,7 @@ class Manifest:
     """A whole snapshot. `parent` is the checkpoint id it was taken after (0: none). `created` is epoch ms.
 
     handed_on: the job was stopped with this savepoint: whoever starts from it goes on with the lineage's output.
+    drained: time ended before it (`stop --drain`): all timers have fired, and only a flag goes on from it.
     origin: for one that was made from another snapshot by editing it: what that was ("path", "kind", "id", "attempt",
     "checksum" of its manifest) and what was changed ("changes"). Empty for all others.
     """
@@ -164,6 +165,7 @@ class Manifest:
     operators: dict[str, OperatorState]
     finished: bool = False
     handed_on: bool = False
+    drained: bool = False
     origin: dict[str, Any] = field(default_factory=dict)
     format: int = MANIFEST_FORMAT
 

@@ -16,6 +16,9 @@
 
 - A stop that was asked for outlives failures: it is carried out as soon as records flow again. It ends when it has
   come about, or when its checkpoint fails and that is tolerated: then the sources go on and whoever asked is told.
+- A stop that drains ends time before its barrier: timers have fired that would not have. So when its checkpoint fails the
+  attempt cannot go on: it fails over, from the checkpoint before. Once its checkpoint is in the log, an attempt that
+  starts from it has nothing to do but commit: it goes straight to the last entry, and no record flows.
 - The end is reached in three steps, each waiting for the one before: the last checkpoint is in the commit log; every
   sink has confirmed; the entry "finished" or "stopped" is in the log. A failure before the last step restarts the job,
   which then restores the last checkpoint, commits it first, and comes here again.
@@ -77,6 +80,7 @@ class JobLife:
         self._has_ended = False  # all subtasks of the live attempt have ended
         self._goal = JobState.FINISHED  # what COMMITTING and RECORDING lead to
         self._last_checkpoint = 0
+        self._drained = 0  # the checkpoint before which time has ended, for a stop
         self._lost_late: tuple[int, ...] = ()  # lost while RECORDING
         self._history: deque[str] = deque(maxlen=HISTORY_MAX)
 
@@ -142,7 +146,7 @@ class JobLife:
             case ev.RestartDue():
                 return self._on_restart_due(event)
             case ev.AllDeployed():
-                return self._on_deployed()
+                return self._on_deployed(event)
             case ev.FoundFinished():
                 return self._end(
                     JobState.FINISHED, 0, "the job had finished before; --fresh runs it again from the start"
@@ -166,7 +170,7 @@ class JobLife:
             case ev.CancelRequested():
                 return self._end(JobState.CANCELLED, event.exit_code, "cancelled")
             case ev.StopCheckpointDone():
-                return self._commit(JobState.STOPPED, event.checkpoint)
+                return self._on_stop_point(event)
             case ev.StopCheckpointFailed():
                 return self._on_stop_failed(event)
             case ev.FinalCheckpointDone():
@@ -199,7 +203,11 @@ class JobLife:
             return self._deploy_when_possible()
         return self._state, [ev.SpawnWorkers()]
 
-    def _on_deployed(self) -> _Step:
+    def _on_deployed(self, event: ev.AllDeployed) -> _Step:
+        if self._drained and event.restored_checkpoint == self._drained:
+            return JobState.RECORDING, [ev.AppendEntry(CommitKind.STOPPED)]
+        # Records flow: what a stop has drained, and proved damaged, never counts again.
+        self._drained = 0
         actions: list[JobAction] = [ev.StartRecords()]
         if self._rescale is not None:
             self._rescale = None
@@ -211,7 +219,8 @@ class JobLife:
 
     def _begin_stop(self) -> _Step:
         assert self._stop is not None, f"nobody asked for a stop; {self._history}"
-        return JobState.STOPPING, [ev.SuspendCheckpoints(), ev.TriggerStopCheckpoint(self._stop.savepoint)]
+        trigger = ev.TriggerStopCheckpoint(self._stop.savepoint, self._stop.drain)
+        return JobState.STOPPING, [ev.SuspendCheckpoints(), trigger]
 
     def _on_rescale(self, event: ev.RescaleRequested) -> _Step:
         if self._state is not JobState.RUNNING:
@@ -249,8 +258,19 @@ class JobLife:
             return self._begin_stop()
         return self._state, []
 
+    def _on_stop_point(self, event: ev.StopCheckpointDone) -> _Step:
+        assert self._stop is not None, f"nobody asked for a stop; {self._history}"
+        if self._stop.drain:
+            self._drained = event.checkpoint
+        return self._commit(JobState.STOPPED, event.checkpoint)
+
     def _on_stop_failed(self, event: ev.StopCheckpointFailed) -> _Step:
-        self._stop = None
+        assert self._stop is not None, f"nobody asked for a stop; {self._history}"
+        is_drain, self._stop = self._stop.drain, None
+        if is_drain:
+            assert event.verdict is not None, f"a drain has failed without a verdict; {self._history}"
+            state, after = self._fail(event.reason, event.verdict, ())
+            return state, [ev.ReportStopFailed(event.reason), *after]
         actions: list[JobAction] = [ev.ReportStopFailed(event.reason), ev.ResumeSources()]
         if self._has_ended:
             return JobState.FINISHING, [*actions, ev.TriggerFinalCheckpoint()]

@@ -176,7 +176,12 @@ def _refuse_older(chain: Sequence[CommitEntry], health: Mapping[str, str | None]
 
 
 def _refuse_all(chain: Sequence[CommitEntry], health: Mapping[str, str | None]) -> Refuse:
+    # What a lineage began with is a copy: the snapshot that it was made of may be good still.
+    source = chain[-1].extra.get("from")
+    snapshot = (
+        f"{source}, which the job began with, with --from and another --name" if source else "a savepoint with --from"
+    )
     return Refuse(
-        f"cannot continue: no retained checkpoint is good ({_damage(chain, health)}); repair the files, start from a "
-        "savepoint with --from, or start over with --fresh"
+        f"cannot continue: no retained checkpoint is good ({_damage(chain, health)}); repair the files, start from "
+        f"{snapshot}, or start over with --fresh"
     )

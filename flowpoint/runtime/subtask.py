@@ -313,12 +313,13 @@ class Subtask:
         self._look_for_idleness()
         self._send_watermark()
 
-    async def _deliver_all(self, emitted: Iterator[Batch | None]) -> None:
+    async def _deliver_all(self, emitted: Iterator[Batch | None], *, takes_credit: bool = True) -> None:
         """Deliver step by step, and let others have their turn in between."""
         for batch in emitted:
             await self._deliver(batch)
             await asyncio.sleep(0)
-            await self._make_room()
+            if takes_credit:
+                await self._make_room()
 
     def _send_watermark(self) -> None:
         if self._pipeline.watermark > self._watermark_sent:
@@ -378,9 +379,9 @@ class Subtask:
         self.is_ended = True
         self._answers.ended()
 
-    async def _end_time(self) -> None:
+    async def _end_time(self, *, takes_credit: bool = True) -> None:
         """No time comes any more: fire what waits for it, and send the greatest watermark."""
-        await self._deliver_all(self._pipeline.fire_last(self._slice.most))
+        await self._deliver_all(self._pipeline.fire_last(self._slice.most), takes_credit=takes_credit)
         if self._pipeline.timers_dropped:
             self._log(
                 f"subtask {self.id}: {self._pipeline.timers_dropped} timers were set at the end of input, where no time"
@@ -395,10 +396,11 @@ class Subtask:
         """Freeze every part, pass the barrier on, and leave the writing to run beside the stream.
 
         With a `recording` it is acknowledged when that is whole and written, too. A draining barrier ends time first,
-        also here: all inputs have sent the greatest watermark before it.
+        also here: all inputs have sent the greatest watermark before it. What fires then takes no credit, since the
+        barrier behind it must not wait (rule 13).
         """
         if barrier.drain:
-            await self._end_time()
+            await self._end_time(takes_credit=False)
         captured: list[tuple[str, Captured]] = []
         saved: deque[tuple[str, Captured]] = deque()
         if barrier.kind == "checkpoint":

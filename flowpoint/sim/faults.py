@@ -99,6 +99,8 @@ class FaultKind(StrEnum):
     ASK_RESCALE = "ask_rescale"
     ASK_STOP = "ask_stop"
     ASK_STOP_TO = "ask_stop_to"
+    ASK_DRAIN = "ask_drain"
+    ASK_DRAIN_TO = "ask_drain_to"
     ASK_CANCEL = "ask_cancel"
 
 
@@ -118,10 +120,14 @@ REQUESTS = frozenset(
         FaultKind.ASK_RESCALE,
         FaultKind.ASK_STOP,
         FaultKind.ASK_STOP_TO,
+        FaultKind.ASK_DRAIN,
+        FaultKind.ASK_DRAIN_TO,
         FaultKind.ASK_CANCEL,
     }
 )
-ALL_FAULTS = frozenset(FaultKind)
+DRAINS = frozenset({FaultKind.ASK_DRAIN, FaultKind.ASK_DRAIN_TO})
+"""Stops that end time: they change what comes out of a job that knows what time it is, so they suit only others."""
+ALL_FAULTS = frozenset(FaultKind) - DRAINS
 MACHINE_FAULTS = ALL_FAULTS - REQUESTS - {FaultKind.BIT_ROT, FaultKind.USER_ERRORS}
 """What any program may be made to live through, whatever it is."""
 
@@ -256,6 +262,8 @@ class FaultInjector:
                 | FaultKind.ASK_RESCALE
                 | FaultKind.ASK_STOP
                 | FaultKind.ASK_STOP_TO
+                | FaultKind.ASK_DRAIN
+                | FaultKind.ASK_DRAIN_TO
                 | FaultKind.ASK_CANCEL
             ):
                 self._ask(kind)

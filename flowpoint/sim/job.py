@@ -28,7 +28,7 @@ from flowpoint.plan.compile import compile_graph
 from flowpoint.plan.graph import StreamGraph
 from flowpoint.protocol.recovery import CommitKind, standing
 from flowpoint.runtime.worker import worker_main
-from flowpoint.sim.faults import FaultKind
+from flowpoint.sim.faults import DRAINS, FaultKind
 from flowpoint.sim.host import SimHost
 from flowpoint.sim.memory import MirroredObjects
 from flowpoint.sim.world import InvariantBroken, SimProcess, SimWorld
@@ -40,6 +40,7 @@ SAVEPOINTS = "/data/savepoints"
 PARALLELISM_MAX = 5
 ROOT = "coordinator"
 INTERRUPTED = 130
+STOPS = DRAINS | {FaultKind.ASK_STOP, FaultKind.ASK_STOP_TO}
 
 
 @dataclass(slots=True)
@@ -105,7 +106,8 @@ class Programs:
             wishes, self.wishes_once = self.wishes_once, None
             return wishes
         if entries and entries[-1].kind == CommitKind.STOPPED and "savepoint" in entries[-1].extra:
-            return Wishes(source=entries[-1].extra["savepoint"], claim=self.draw.random() < 0.5)
+            source, claim = entries[-1].extra["savepoint"], self.draw.random() < 0.5
+            return Wishes(source=source, claim=claim, resume_drained=self.wishes.resume_drained)
         return self.wishes if not entries else replace(self.wishes, source="")
 
     def _place(self, host: SimHost) -> Place:
@@ -154,11 +156,10 @@ class Programs:
             if request is FaultKind.ASK_RESCALE:
                 await self._rescale(process, coordinator)
                 return
-            if request is FaultKind.ASK_STOP:
-                record = await coordinator.requests.stop(INTERRUPTED)
-            elif request is FaultKind.ASK_STOP_TO:
-                record = await coordinator.requests.stop(INTERRUPTED, SAVEPOINTS)
-                if record.savepoint_bytes is None:
+            if request in STOPS:
+                to = SAVEPOINTS if request in (FaultKind.ASK_STOP_TO, FaultKind.ASK_DRAIN_TO) else ""
+                record = await coordinator.requests.stop(INTERRUPTED, to, drain=request in DRAINS)
+                if to and record.savepoint_bytes is None:
                     raise CheckpointFailed("the job has ended without a savepoint")
             elif request is FaultKind.ASK_SAVEPOINT:
                 record = await coordinator.requests.savepoint(SAVEPOINTS)

@@ -54,6 +54,9 @@ GROWING = frozenset(
 )
 """Where a record that comes twice adds rows and changes none, so that at least once can be told from loss."""
 
+TIMED = frozenset({Topology.STATES, Topology.TIMERS, Topology.TWO_INPUTS, Topology.BROADCAST, Topology.EVENT_TIME})
+"""Where it shows in the output when time ends before the input does."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobShape:

@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
+from flowpoint.coordinator.job import Wishes
 from flowpoint.sim.checkers import OutputChecker, SavepointChecker, StorageChecker
-from flowpoint.sim.faults import ALL_FAULTS, FaultKind, FaultMix, draw_mix
+from flowpoint.sim.faults import ALL_FAULTS, DRAINS, FaultKind, FaultMix, draw_mix
 from flowpoint.sim.job import INTERRUPTED, ROOT, SAVEPOINTS, Programs, install
 from flowpoint.sim.job_text import input_files, job_text
-from flowpoint.sim.jobs import JOB_FILE, OUTPUT, STORAGE, JobShape, draw_shape
+from flowpoint.sim.jobs import JOB_FILE, OUTPUT, STORAGE, TIMED, JobShape, draw_shape
 from flowpoint.sim.message_checker import MessageChecker
 from flowpoint.sim.references import check_output
 from flowpoint.sim.topologies import Row
@@ -77,7 +78,8 @@ class JobScenario:
             OutputChecker(world, OUTPUT, self._storage, takes_back=shape.takes_back)
             self._savepoints = SavepointChecker(world, SAVEPOINTS, self._storage)
             MessageChecker(world, self._storage)
-        self._programs = install(world, job_text(shape), shape.settings, JOB_FILE, STORAGE)
+        wishes = Wishes(resume_drained=True)
+        self._programs = install(world, job_text(shape), shape.settings, JOB_FILE, STORAGE, wishes)
 
     def root(self) -> tuple[str, Sequence[str]]:
         return ROOT, ()
@@ -126,7 +128,8 @@ class AskedScenario(JobScenario):
         records = max(shape.records, 500)
         settings = replace(shape.settings, workers=draw.choice((0, shape.settings.workers)))
         shape = replace(shape, records=records, rate=records // draw.choice((1, 2, 4)), settings=settings)
-        kinds = (*mix.kinds, *ASKED * draw.choice((1, 2, 4)))
+        asked = ASKED if shape.topology in TIMED else (*ASKED, *sorted(DRAINS))
+        kinds = (*mix.kinds, *asked * draw.choice((1, 2, 4)))
         super().__init__(seed, shape=shape, mix=replace(mix, kinds=kinds, quiet=0.1, gap=draw.choice((0.1, 0.3))))
 
 

@@ -1,8 +1,10 @@
-"""Savers for LangGraph side by side: supersteps, raw puts, sizes and reads. Prints a line of JSON for each figure.
+"""Savers for LangGraph side by side, each figure with its target. Prints a table, and a line of JSON for each figure.
 
-    python -m scripts.bench.agents [supersteps] [puts] [sizes] [reads] [--seconds 2] [--rounds 3]
+    python -m scripts.bench.agents [supersteps] [puts] [sizes] [reads] [races] [kills] [--seconds 0.4] [--rounds 7]
 
-SqliteSaver and InMemorySaver run in the same process, in turns with ours, so that a busy machine hits all alike.
+All of it takes less than four minutes; exits with 1 when a target is missed. Savers that are compared take turns in one
+process, a slice of `--seconds` each, and the figure is the median of the ratios of neighbouring slices, so that what
+else the machine does hits all alike. BENCH_DIR is the folder to write in, which should be on a real disk.
 Graphs: ten nodes that append a message of 200 bytes each; and one that is repeated 1000 times over a list of messages.
 """
 
@@ -15,13 +17,16 @@ import json
 import operator
 import os
 import random
+import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any, TypedDict
 
 from langgraph.checkpoint.base import empty_checkpoint
@@ -32,9 +37,34 @@ from langgraph.graph import END, START, StateGraph
 
 from flowpoint.agents.folder import FolderSaver
 from flowpoint.agents.rocks import RocksSaver
+from scripts.agents import torture
 
 MESSAGE = "x" * 200
 START_STATE = {"messages": [MESSAGE] * 10}
+CHECKPOINTS = 10_000
+STEPS = 1000
+RACE_ROUNDS, RACERS, KILLS = 200, 8, 200
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure of ours, what it is compared with, and whether it is good enough."""
+
+    what: str
+    ours: float
+    other: str
+    theirs: float
+    ratio: float
+    target: str
+    passed: bool | None
+
+
+@dataclass(frozen=True)
+class Options:
+    """seconds: of a slice. rounds: slices of each saver."""
+
+    seconds: float
+    rounds: int
 
 
 class Chat(TypedDict):
@@ -75,7 +105,7 @@ def repeated(saver: Any, window: bool, chance: random.Random) -> Any:
     builder = StateGraph(Sliding if window else Growing)
     builder.add_node("n", lambda state: {"messages": [message(chance)], "step": state["step"] + 1})
     builder.add_edge(START, "n")
-    builder.add_conditional_edges("n", lambda state: END if state["step"] >= 1000 else "n")
+    builder.add_conditional_edges("n", lambda state: END if state["step"] >= STEPS else "n")
     return builder.compile(checkpointer=saver)
 
 
@@ -86,10 +116,6 @@ def message(chance: random.Random) -> str:
 
 def config(thread: str | None = None) -> Any:
     return {"configurable": {"thread_id": thread or str(uuid.uuid4()), "checkpoint_ns": ""}, "recursion_limit": 5000}
-
-
-def tell(**figures: Any) -> None:
-    print(json.dumps(figures), flush=True)
 
 
 @contextmanager
@@ -103,63 +129,104 @@ def savers(folder: Path) -> Iterator[dict[str, Any]]:
         yield {"InMemorySaver": InMemorySaver(), "SqliteSaver": sqlite, "RocksSaver": rocks, "FolderSaver": shared}
 
 
-def per_second(seconds: float, do: Callable[[], object], times: int = 1) -> float:
-    do()
-    done, began = 0, time.perf_counter()
-    while (spent := time.perf_counter() - began) < seconds:
+# ---------------------------------------------------------------------- in turns
+
+Rates = dict[str, list[float]]
+
+
+def in_turns(does: dict[str, Callable[[], object]], times: int, options: Options) -> Rates:
+    """How often each does a thing in a second, `times` at once, for every round."""
+    rates: Rates = {name: [] for name in does}
+    for do in does.values():
         do()
-        done += times
-    return done / spent
+    for at in range(options.rounds):
+        names = list(does)
+        for name in names[at % len(names) :] + names[: at % len(names)]:
+            done, began = 0, time.perf_counter()
+            while (spent := time.perf_counter() - began) < options.seconds:
+                does[name]()
+                done += times
+            rates[name].append(done / spent)
+    return rates
+
+
+async def in_turns_async(does: dict[str, Callable[[], Awaitable[object]]], times: int, options: Options) -> Rates:
+    """As `in_turns`, on one loop."""
+    rates: Rates = {name: [] for name in does}
+    for do in does.values():
+        await do()
+    for _ in range(options.rounds):
+        for name, do in does.items():
+            done, began = 0, time.perf_counter()
+            while (spent := time.perf_counter() - began) < options.seconds:
+                await do()
+                done += times
+            rates[name].append(done / spent)
+    return rates
+
+
+def compared(what: str, rates: Rates, ours: str, other: str, target: float | None) -> Row:
+    """Ours against another's: the median of the ratios of each round."""
+    ratio = median(one / theirs for one, theirs in zip(rates[ours], rates[other], strict=True))
+    passed = None if target is None else ratio >= target
+    goal = "-" if target is None else f">= {target:g}x"
+    return Row(what, median(rates[ours]), other, median(rates[other]), ratio, goal, passed)
+
+
+def bounded(what: str, figure: float, limit: float) -> Row:
+    return Row(what, figure, "-", limit, figure / limit, f"<= {limit:g}", figure <= limit)
+
+
+# ---------------------------------------------------------------------- the figures
 
 
 def run(graph: Any, durability: Any) -> None:
     graph.invoke(START_STATE, config(), durability=durability)
 
 
-def write(saver: Any, at: Any) -> None:
-    saver.put_writes(at, [("messages", [MESSAGE])], str(uuid.uuid4()))
-
-
-def page_of(saver: Any, thread: Any, before: Any) -> None:
-    assert len(list(saver.list(thread, before=before, limit=20))) == 20
-
-
-def supersteps(folder: Path, seconds: float, turn: int) -> None:
-    with savers(folder) as all_savers:
-        for durability in ("sync", "async", "exit"):
-            for name, saver in all_savers.items():
-                graph = chain(saver, is_async=False)
-                rate = per_second(seconds, partial(run, graph, durability), 10)
-                tell(
-                    what="supersteps/s", api="invoke", durability=durability, saver=name, turn=turn, figure=round(rate)
-                )
+def supersteps(folder: Path, options: Options) -> Iterator[Row]:
+    with savers(folder) as every:
+        for durability, names in (
+            ("sync", ("SqliteSaver", "RocksSaver", "FolderSaver")),
+            ("async", ("InMemorySaver", "SqliteSaver", "RocksSaver")),
+        ):
+            does = {name: partial(run, chain(every[name], is_async=False), durability) for name in names}
+            rates = in_turns(does, 10, options)
+            what = f"supersteps/s, invoke, {durability}"
+            if durability == "sync":
+                yield compared(what, rates, "RocksSaver", "SqliteSaver", 1.2)
+                yield compared(f"{what}, FolderSaver", rates, "FolderSaver", "SqliteSaver", None)
+            else:
+                yield compared(what, rates, "RocksSaver", "SqliteSaver", 1.25)
+                yield compared(what, rates, "RocksSaver", "InMemorySaver", 0.7)
     (folder / "async").mkdir()
-    asyncio.run(async_supersteps(folder / "async", seconds, turn))
+    yield from asyncio.run(async_supersteps(folder / "async", options))
 
 
-async def async_supersteps(folder: Path, seconds: float, turn: int) -> None:
+async def async_supersteps(folder: Path, options: Options) -> list[Row]:
     async with (
         AsyncSqliteSaver.from_conn_string(str(folder / "sqlite.db")) as sqlite,
-        RocksSaver(folder / "r") as rocks,
+        RocksSaver(folder / "rocks") as rocks,
     ):
         await sqlite.setup()
-        every = {"InMemorySaver": InMemorySaver(), "AsyncSqliteSaver": sqlite, "RocksSaver": rocks}
-        for durability in ("sync", "async", "exit"):
-            for name, saver in every.items():
-                graph = chain(saver, is_async=True)
-                await graph.ainvoke(START_STATE, config(), durability=durability)
-                done, began = 0, time.perf_counter()
-                while (spent := time.perf_counter() - began) < seconds:
-                    await graph.ainvoke(START_STATE, config(), durability=durability)
-                    done += 10
-                tell(
-                    what="supersteps/s",
-                    api="ainvoke",
-                    durability=durability,
-                    saver=name,
-                    turn=turn,
-                    figure=round(done / spent),
-                )
+        graphs = {
+            name: chain(saver, is_async=True)
+            for name, saver in (("InMemorySaver", InMemorySaver()), ("AsyncSqliteSaver", sqlite), ("RocksSaver", rocks))
+        }
+
+        def does(durability: Any, *names: str) -> dict[str, Callable[[], Awaitable[object]]]:
+            return {
+                name: lambda graph=graphs[name]: graph.ainvoke(START_STATE, config(), durability=durability)
+                for name in names
+            }
+
+        synced = await in_turns_async(does("sync", "AsyncSqliteSaver", "RocksSaver"), 10, options)
+        rates = await in_turns_async(does("async", *graphs), 10, options)
+    return [
+        compared("supersteps/s, ainvoke, sync", synced, "RocksSaver", "AsyncSqliteSaver", 1.2),
+        compared("supersteps/s, ainvoke, async", rates, "RocksSaver", "AsyncSqliteSaver", 1.25),
+        compared("supersteps/s, ainvoke, async", rates, "RocksSaver", "InMemorySaver", 0.7),
+    ]
 
 
 class Puts:
@@ -182,89 +249,121 @@ class Puts:
         metadata: Any = {"source": "loop", "step": self.count, "parents": {}}
         self.config = self.saver.put(self.config, checkpoint, metadata, {"messages": version})
         self.count += 1
-        if self.count == 500:
+        if self.count == CHECKPOINTS // 2:
             self.middle = self.config
 
 
-def puts(folder: Path, seconds: float, turn: int) -> None:
-    with savers(folder) as all_savers:
-        for name, saver in all_savers.items():
-            for durability in ("sync", "async") if name in ("RocksSaver", "FolderSaver") else ("sync",):
-                rate = per_second(seconds, Puts(saver, durability).put)
-                tell(what="raw puts of 2 kB/s", durability=durability, saver=name, turn=turn, figure=round(rate))
-            at = Puts(saver, None)
-            at.put()
-            rate = per_second(seconds, partial(write, saver, at.config))
-            tell(what="put_writes/s", saver=name, turn=turn, figure=round(rate))
-        sqlite = all_savers["SqliteSaver"]
-        sqlite.conn.execute("PRAGMA synchronous=OFF")
-        rate = per_second(seconds, Puts(sqlite, None).put)
-        tell(what="raw puts of 2 kB/s", durability="none", saver="SqliteSaver", turn=turn, figure=round(rate))
+def puts(folder: Path, options: Options) -> Iterator[Row]:
+    with savers(folder) as every:
+        rates = in_turns(
+            {
+                "SqliteSaver": Puts(every["SqliteSaver"], None).put,
+                "synced": Puts(every["RocksSaver"], "sync").put,
+                "not synced": Puts(every["RocksSaver"], "async").put,
+                "FolderSaver": Puts(every["FolderSaver"], "sync").put,
+            },
+            1,
+            options,
+        )
+    yield compared("raw puts of 2 kB/s, with fsync", rates, "synced", "SqliteSaver", 1.0)
+    yield compared("raw puts of 2 kB/s, without fsync", rates, "not synced", "SqliteSaver", 3.0)
+    yield compared("raw puts of 2 kB/s, FolderSaver", rates, "FolderSaver", "SqliteSaver", None)
 
 
-def sizes(folder: Path, _seconds: float, turn: int) -> None:
-    for window, shape in ((True, "100 messages, sliding"), (False, "100 to 1100 messages, growing")):
+def sizes(folder: Path, _options: Options) -> Iterator[Row]:
+    for window, shape, target in (
+        (True, "100 messages, sliding", 1 / 5),
+        (False, "100 to 1100 messages, growing", 1 / 20),
+    ):
         where = folder / str(window)
         where.mkdir()
-        with savers(where) as all_savers:
+        found = {}
+        with savers(where) as every:
             for name in ("SqliteSaver", "RocksSaver"):
-                saver, chance = all_savers[name], random.Random(7)
-                graph = repeated(saver, window, chance)
+                chance = random.Random(7)
+                graph = repeated(every[name], window, chance)
                 given = {"messages": [message(chance) for _ in range(100)], "step": 0}
-                began = time.perf_counter()
                 graph.invoke(given, config("c"), durability="sync")
-                spent = time.perf_counter() - began
-                size = database_size(where, saver)
-                tell(what="MB of tables", shape=shape, saver=name, turn=turn, figure=size, steps_s=round(1000 / spent))
+                found[name] = database_size(where, every[name])
+        ours, theirs = found["RocksSaver"], found["SqliteSaver"]
+        goal = f"<= {target:g}x"
+        yield Row(f"MB of tables, {shape}", ours, "SqliteSaver", theirs, ours / theirs, goal, ours / theirs <= target)
 
 
 def database_size(folder: Path, saver: Any) -> float:
+    """MB."""
     if isinstance(saver, SqliteSaver):
         saver.conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        return round((folder / "sqlite.db").stat().st_size / 1e6, 2)
+        return (folder / "sqlite.db").stat().st_size / 1e6
     saver.core.kv.compact()
-    return round(sum(file.stat().st_size for file in (folder / "rocks").glob("*.sst")) / 1e6, 2)
+    return sum(file.stat().st_size for file in (folder / "rocks").glob("*.sst")) / 1e6
 
 
-def reads(folder: Path, seconds: float, turn: int) -> None:
-    with savers(folder) as all_savers:
-        for name, saver in all_savers.items():
-            history = Puts(saver, "async")
-            for _ in range(10_000 if name != "FolderSaver" else 1000):
-                history.put()
-            latest = {"configurable": {"thread_id": history.config["configurable"]["thread_id"], "checkpoint_ns": ""}}
-            head = 1000 / per_second(seconds / 2, partial(saver.get_tuple, latest))
-            page = 1000 / per_second(seconds / 2, partial(page_of, saver, latest, None))
-            middle = history.middle
-            deep = 1000 / per_second(seconds / 2, partial(page_of, saver, latest, middle))
-            tell(
-                what=f"reads of {history.count} checkpoints, ms",
-                saver=name,
-                turn=turn,
-                head=round(head, 3),
-                page=round(page, 3),
-                before=round(deep, 3),
-            )
+def page_of(saver: Any, thread: Any, before: Any) -> None:
+    assert len(list(saver.list(thread, before=before, limit=20))) == 20
 
 
-BENCHES: dict[str, Callable[[Path, float, int], None]] = {
+def reads(folder: Path, options: Options) -> Iterator[Row]:
+    with RocksSaver(folder / "rocks") as saver:
+        history = Puts(saver, "async")
+        for _ in range(CHECKPOINTS):
+            history.put()
+        latest = {"configurable": {"thread_id": history.config["configurable"]["thread_id"], "checkpoint_ns": ""}}
+        does = {
+            "head": partial(saver.get_tuple, latest),
+            "page": partial(page_of, saver, latest, None),
+            "deep": partial(page_of, saver, latest, history.middle),
+        }
+        took = {name: 1000 / median(found) for name, found in in_turns(does, 1, options).items()}
+    yield bounded(f"ms for the head of {CHECKPOINTS} checkpoints", took["head"], 0.2)
+    yield bounded("ms for a page of 20", took["page"], 2)
+    yield bounded("ms for a page of 20 in the middle", took["deep"], 2)
+
+
+def races(_folder: Path, _options: Options) -> Iterator[Row]:
+    fine = torture.races(RACE_ROUNDS, RACERS)
+    yield Row(f"rounds of {RACERS} processes with one winner", RACE_ROUNDS, "-", RACE_ROUNDS, float(fine), "all", fine)
+
+
+def kills(_folder: Path, _options: Options) -> Iterator[Row]:
+    for kind in ("rocks", "folder"):
+        fine = torture.kills(kind, KILLS // 2)
+        yield Row(f"kills that lost nothing, {kind}", KILLS // 2, "-", KILLS // 2, float(fine), "all", fine)
+
+
+BENCHES: dict[str, Callable[[Path, Options], Iterator[Row]]] = {
     "supersteps": supersteps,
     "puts": puts,
     "sizes": sizes,
     "reads": reads,
+    "races": races,
+    "kills": kills,
 }
 
 
+def shown(row: Row) -> str:
+    verdict = {True: "pass", False: "MISSED", None: ""}[row.passed]
+    other = f"{row.other} {row.theirs:.6g}" if row.other != "-" else ""
+    return f"{row.what:48} {row.ours:>10.6g}  {other:24} {row.ratio:>7.3f}  {row.target:>9}  {verdict}"
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", choices=[*BENCHES, []], default=[])
-    parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
-    for turn in range(options.rounds):
-        for name in options.what or BENCHES:
-            with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as folder:
-                BENCHES[name](Path(folder), options.seconds, turn)
+    parser.add_argument("--seconds", type=float, default=0.4)
+    parser.add_argument("--rounds", type=int, default=7)
+    given = parser.parse_args()
+    options = Options(given.seconds, given.rounds)
+    rows: list[Row] = []
+    for name in given.what or BENCHES:
+        with ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")))
+            for row in BENCHES[name](Path(folder), options):
+                rows.append(row)
+                print(json.dumps(asdict(row) | {"load": os.getloadavg()[0]}), flush=True)
+    print(f"\n{'what':48} {'ours':>10}  {'other':24} {'ratio':>7}  {'target':>9}")
+    print("\n".join(map(shown, rows)))
+    sys.exit(0 if all(row.passed is not False for row in rows) else 1)
 
 
 if __name__ == "__main__":

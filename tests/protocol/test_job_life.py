@@ -260,6 +260,58 @@ def test_when_the_checkpoint_of_a_stop_fails_then_the_sources_go_on_and_the_stop
     assert life.state is JobState.RUNNING
 
 
+DRAINING = (*TO_RUNNING, ev.StopRequested(drain=True))
+
+
+def test_when_a_stop_drains_then_time_ends_before_its_checkpoint():
+    life = life_after(*TO_RUNNING)
+
+    assert life.handle(ev.StopRequested(drain=True))[-1] == ev.TriggerStopCheckpoint(drain=True)
+
+
+def test_when_the_checkpoint_of_a_drain_fails_then_the_attempt_is_replaced_as_its_timers_may_have_fired():
+    life = life_after(*DRAINING)
+
+    actions = life.handle(ev.StopCheckpointFailed("disk full", Restart(0.0)))
+
+    assert actions == [
+        ev.ReportStopFailed("disk full"),
+        ev.AbortCheckpoints(CheckpointFailure.ABORTED_BY_FAILOVER),
+        ev.ReleaseAttempt(),
+        ev.ScheduleRestart(0.0, replacement=1),
+    ]
+    assert told(life, ev.RestartDue(1), ev.WorkersReady(), ev.AllDeployed(3))[-1] == ev.StartRecords()
+    assert life.state is JobState.RUNNING
+
+
+def test_when_a_drain_fails_and_the_policy_gives_up_then_the_job_has_failed():
+    life = life_after(*DRAINING)
+
+    life.handle(ev.StopCheckpointFailed("disk full", GiveUp("disk full (restart.strategy is none)")))
+
+    assert life.state is JobState.FAILED
+
+
+def test_when_a_worker_is_lost_after_a_drain_is_in_the_log_then_no_record_flows_any_more():
+    life = life_after(*DRAINING, ev.StopCheckpointDone(9), LOST)
+
+    actions = told(life, ev.RestartDue(1), ev.WorkersReady(), ev.AllDeployed(restored_checkpoint=9))
+
+    assert actions[-1] == ev.AppendEntry("stopped")
+    assert ev.StartRecords() not in actions
+    assert life.handle(ev.EntryAppended())[-1] == ev.ExitJob("stopped", 0, "stopped")
+
+
+def test_when_the_drained_checkpoint_proves_damaged_then_the_job_drains_once_more():
+    life = life_after(*DRAINING, ev.StopCheckpointDone(9), LOST, ev.RestartDue(1), ev.WorkersReady())
+
+    assert life.handle(ev.AllDeployed(restored_checkpoint=8)) == [
+        ev.StartRecords(),
+        ev.SuspendCheckpoints(),
+        ev.TriggerStopCheckpoint(drain=True),
+    ]
+
+
 def test_when_the_stop_fails_after_all_input_has_ended_then_the_job_finishes():
     life = life_after(*PATHS[JobState.STOPPING], ev.AllEnded())
 
@@ -414,6 +466,7 @@ class World:
         self.stale_timers = ()
         self.deploying = self.flowing = self.ended = self.periodic = False
         self.last = ""  # the last checkpoint that is being taken
+        self.draining = self.drained = False  # time ends before it; one of a drain is in the log
         self.appending = ""
         self.failures_left, self.stops_left, self.tolerated_left, self.rescales_left = 2, 2, 1, 1
         self.rescaling = False  # somebody waits for the end of a rescale
@@ -445,7 +498,7 @@ class World:
         if self.stale_timers or self.timer:
             yield ev.RestartDue((*self.stale_timers, self.timer)[0])
         if self.deploying:
-            yield ev.AllDeployed()
+            yield ev.AllDeployed(9 if self.drained else 0)
         if self.flowing and not self.ended:
             yield ev.AllEnded()
         if self.last == "stop":
@@ -464,12 +517,14 @@ class World:
         state = self.life.state
         if self.stops_left:
             yield ev.StopRequested()
+            yield ev.StopRequested(drain=True)
         if self.rescales_left and not self.rescaling:
             yield ev.RescaleRequested(3)
         if self.flowing:
             yield ev.AllCommitted(8)
         if self.tolerated_left and self.last == "stop":
-            yield ev.StopCheckpointFailed("tolerated")
+            verdicts = (Restart(0.0), GiveUp("hopeless")) if self.draining else (None,)
+            yield from (ev.StopCheckpointFailed("tolerated", verdict) for verdict in verdicts)
         if self.tolerated_left and self.last == "rescale":
             yield ev.RescaleCheckpointFailed("tolerated")
         if self.tolerated_left and self.last == "final":
@@ -478,6 +533,7 @@ class World:
             return
         if self.deploying:
             yield ev.FoundFinished()
+            yield ev.AllDeployed(8)
         if self.appending:
             yield from (ev.EntryFailed("storage", verdict) for verdict in (Restart(0.0), GiveUp("storage")))
         if state is not JobState.CREATED:
@@ -515,12 +571,16 @@ class World:
             case ev.StopCheckpointFailed() | ev.FinalCheckpointFailed() | ev.RescaleCheckpointFailed():
                 self.tolerated_left -= 1
                 self.last = ""
-            case ev.StopCheckpointDone() | ev.FinalCheckpointDone() | ev.RescaleCheckpointDone():
+            case ev.StopCheckpointDone():
+                self.last, self.drained = "", self.draining
+            case ev.FinalCheckpointDone() | ev.RescaleCheckpointDone():
                 self.last = ""
             case ev.RestartDue(number):
                 self.timer = 0 if number == self.timer else self.timer
                 self.stale_timers = tuple(other for other in self.stale_timers if other != number)
-            case ev.AllDeployed() | ev.FoundFinished():
+            case ev.AllDeployed(restored):
+                self.deploying, self.drained = False, self.drained and restored == 9
+            case ev.FoundFinished():
                 self.deploying = False
             case ev.AllEnded():
                 self.ended = True
@@ -554,6 +614,7 @@ class World:
                 self.stale_timers += (self.timer,) if self.timer else ()
                 self.timer = replacement
             case ev.StartRecords():
+                assert not self.drained, "records flow after time has ended"
                 self.flowing = self.periodic = True
             case ev.ResumeCheckpoints():
                 self.periodic = True
@@ -561,9 +622,9 @@ class World:
                 self.periodic = False
             case ev.AbortCheckpoints():
                 self.last = ""
-            case ev.TriggerStopCheckpoint():
+            case ev.TriggerStopCheckpoint(drain=drain):
                 assert self.flowing and not self.last
-                self.last = "stop"
+                self.last, self.draining = "stop", drain
             case ev.TriggerRescaleCheckpoint():
                 assert self.flowing and not self.last
                 self.last = "rescale"

@@ -6,7 +6,7 @@ from flowpoint.protocol.job_table import JobState
 from flowpoint.protocol.stage_deadline import LIMITED, StageDeadline
 
 
-@pytest.mark.parametrize("state", LIMITED)
+@pytest.mark.parametrize("state", sorted(LIMITED))
 def test_when_a_state_that_must_end_lasts_for_the_timeout_then_it_is_over(state):
     stage = StageDeadline(10.0)
 
@@ -17,7 +17,7 @@ def test_when_a_state_that_must_end_lasts_for_the_timeout_then_it_is_over(state)
     assert stage.is_over(110.0)
 
 
-@pytest.mark.parametrize("state", set(JobState) - LIMITED)
+@pytest.mark.parametrize("state", sorted(set(JobState) - LIMITED))
 def test_when_a_state_moves_on_by_itself_then_it_has_no_deadline(state):
     stage = StageDeadline(10.0)
 

@@ -20,6 +20,7 @@ from flowpoint.connectors.part_writer import PartWriter
 from flowpoint.coordinator import publishing as publishing_module
 from flowpoint.coordinator.checkpoints import Checkpoints
 from flowpoint.coordinator.coordinator import Coordinator
+from flowpoint.coordinator.orders import Orders
 from flowpoint.coordinator.publishing import Publishing
 from flowpoint.model import messages
 from flowpoint.model.manifest import StateFile, SubtaskState
@@ -156,14 +157,14 @@ def late_acks(patch: pytest.MonkeyPatch) -> None:
     Five guards: messages of other attempts are dropped; pending checkpoints end with their attempt (two places); the
     next attempt waits until every worker has let go of the last one; and the commit log fences older attempts.
     """
-    on_message, begin, release = Coordinator._on_message, Checkpoints.begin, Coordinator._release
+    on_message, begin, release = Coordinator._on_message, Checkpoints.begin, Orders._release
 
-    released: dict[int, int] = {}  # coordinator -> the attempt that ended last
+    released: dict[int, int] = {}  # duties of a coordinator -> the attempt that ended last
 
     def hear_all(self: Coordinator, worker: int, message: messages.Message) -> None:
         if isinstance(message, messages.Ack):
             self.checkpoints.on_ack(worker, message, self._now())
-        elif getattr(message, "attempt", 0) > released.get(id(self), 0):
+        elif getattr(message, "attempt", 0) > released.get(id(self._duties), 0):
             on_message(self, worker, message)
 
     def end(self: Checkpoints, failure: Any, now: float) -> None:
@@ -174,11 +175,11 @@ def late_acks(patch: pytest.MonkeyPatch) -> None:
         begin(self, *args)
         self._triggered = pending
 
-    def release_unheard(self: Coordinator) -> None:
-        released[id(self)] = self.attempt
+    def release_unheard(self: Orders) -> None:
+        released[id(self._duties)] = self._duties.deployment.number
         release(self)
-        for worker in self._crew._members.workers(WorkerState.RELEASING):
-            self._crew.released(worker)
+        for worker in self._duties.crew._members.workers(WorkerState.RELEASING):
+            self._duties.crew.released(worker)
 
     async def tail(self: CommitLog, attempt: int) -> Any:
         if not self._known:
@@ -188,7 +189,7 @@ def late_acks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Coordinator, "_on_message", hear_all)
     patch.setattr(Checkpoints, "end", end)
     patch.setattr(Checkpoints, "begin", begin_beside)
-    patch.setattr(Coordinator, "_release", release_unheard)
+    patch.setattr(Orders, "_release", release_unheard)
     patch.setattr(CommitLog, "_tail", tail)
 
 

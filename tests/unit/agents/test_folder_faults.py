@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from tests.unit.agents.test_saver import config, ids, put
 ROOT = "/store"
 CALLS_MAX = 2000
 SERDE = StrictSerde()
+SIZES = replace(folder.SIZES, changed=100, kept=100, written=100)
+"""Values of 200 bytes stand apart: the failures are the same as of large ones, and sooner over."""
 KINDS = [
     pytest.param({"error": errno.EIO}, id="one error"),
     pytest.param({"error": errno.EIO, "after": True}, id="one error, though it was done"),
@@ -40,7 +43,7 @@ def saver_on(files: MemoryFiles) -> CoreSaver:
     files.folders.add(ROOT)
     files.durable_folders.add(ROOT)
     kv = FolderKv(ROOT, files=files)
-    return CoreSaver(SaverCore(kv, SERDE, system_world(), folder.SIZES))
+    return CoreSaver(SaverCore(kv, SERDE, system_world(), SIZES))
 
 
 class Story:
@@ -58,7 +61,7 @@ class Story:
                 self.pruned_from = 1
                 saver.prune(["t"])
             self.tried = name
-            at = put(saver, at, {"large": name * 70_000, "step": step}, id=name)
+            at = put(saver, at, {"large": name * 200, "step": step}, id=name)
             saver.put_writes(at, [("w", name)], f"task {name}")
             self.done.append(name)
 
@@ -69,7 +72,7 @@ class Story:
         assert set(kept) <= set(there) <= {*self.done, self.tried}
         for name in there:
             found: Any = saver.get_tuple(config(id=name))
-            assert found.checkpoint["channel_values"]["large"] == name * 70_000
+            assert found.checkpoint["channel_values"]["large"] == name * 200
             if name in self.done:
                 assert found.pending_writes == [(f"task {name}", "w", name)]
         if there:
@@ -112,11 +115,11 @@ def test_a_put_that_failed_can_be_repeated_by_the_same_saver() -> None:
         at = files.fail_at
         files.fail_at = 0
         saver = saver_on(files)
-        base = put(saver, config(), {"a": "x" * 70_000}, id="a")
+        base = put(saver, config(), {"a": "x" * 200}, id="a")
         files.fail_at = files.calls + at
         for _ in range(2):
             with suppress(StorageError):
-                put(saver, base, {"a": "y" * 70_000}, id="b")
+                put(saver, base, {"a": "y" * 200}, id="b")
         fired, files.fail_at = files.fired, 0
         assert ids(saver.list(config())) == ["b", "a"]
         assert saver.counts == {}
@@ -135,10 +138,10 @@ def thread_of(saver: CoreSaver, thread: str) -> list[Any]:
 
 def begin(saver: CoreSaver) -> None:
     """A thread with a branch, a run that is going to be deleted, and a namespace of its own."""
-    old = at = put(saver, config(), {"a": "a" * 70_000}, id="1")
+    old = at = put(saver, config(), {"a": "a" * 200}, id="1")
     for id_ in ("2", "3"):
-        at = put(saver, at, {"a": id_ * 70_000, "b": 1}, id=id_, run_id=f"r{id_}")
-        saver.put_writes(at, [("w", id_ * 66_000)], f"task {id_}")
+        at = put(saver, at, {"a": id_ * 200, "b": 1}, id=id_, run_id=f"r{id_}")
+        saver.put_writes(at, [("w", id_ * 200)], f"task {id_}")
     put(saver, old, {"a": "branch"}, id="branch")
     put(saver, config(ns="sub:1"), {"inner": 1}, id="4")
 
@@ -155,8 +158,8 @@ def take_in(saver: CoreSaver) -> None:
 
 
 COMMANDS: dict[str, Callable[[CoreSaver], object]] = {
-    "put": lambda saver: put(saver, saver.get_tuple(config()).config, {"a": "z" * 70_000}, id="5"),
-    "put_writes": lambda saver: saver.put_writes(config(id="3"), [("w", "z" * 66_000)], "late task"),
+    "put": lambda saver: put(saver, saver.get_tuple(config()).config, {"a": "z" * 200}, id="5"),
+    "put_writes": lambda saver: saver.put_writes(config(id="3"), [("w", "z" * 200)], "late task"),
     "prune": lambda saver: saver.prune(["t"]),
     "expire": lambda saver: saver.expire(["t"], keep_last=2),
     "delete": lambda saver: saver.delete_thread("t"),

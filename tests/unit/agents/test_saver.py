@@ -301,6 +301,21 @@ def test_two_savers_of_one_program_share_a_database(tmp_path: Path) -> None:
         assert ids(again.list(None)) == ["a"]
 
 
+@each_saver
+def test_two_savers_of_one_program_see_each_others_commits_at_once(kind: str, tmp_path: Path) -> None:
+    with open_saver(kind, tmp_path) as one, open_saver(kind, tmp_path) as other:
+        at = put(one, config(), id="0")
+        for number in range(1, 7):
+            saver = (one, other)[number % 2]
+            assert saver.get_tuple(config()).checkpoint["id"] == f"{number - 1}"
+            at = put(saver, at, id=f"{number}")
+        other.prune(["t"])
+        assert ids(one.list(None)) == ["6"]
+        one.delete_thread("t")
+        assert other.get_tuple(config()) is None
+        assert (one.counts, other.counts) == ({}, {})
+
+
 def test_names_of_threads_that_are_no_names_of_files_are_kept_apart(tmp_path: Path) -> None:
     names = ["", "a/b", "a", "A", "..", ".", "x" * 1000, "x" * 999 + "y", "ä", "%", "\x00"]
     with FolderSaver(tmp_path) as saver:

@@ -55,7 +55,7 @@ def test_every_option_is_handed_on(play: Callable[[Play], None]) -> None:
     line = (
         "run job.py --name n -p 2 --workers 3 --set a=1 --set b.c=x=y --config f.toml --param k=v --param k=w "
         "--param e= --fresh --take-output --allow-non-restored --accept-duplicates --skip-lost-input "
-        "--debug --plain"
+        "--resume-drained --debug --plain"
     )
     assert execute(line.split()) == 0
 
@@ -73,6 +73,7 @@ def test_every_option_is_handed_on(play: Callable[[Play], None]) -> None:
             allow_non_restored=True,
             accept_duplicates=True,
             skip_lost_input=True,
+            resume_drained=True,
             debug=True,
         )
     ]
