@@ -9,7 +9,9 @@ Not here: anything but names. `flowpoint.api` says where each one lives.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+
+# typing's name for it; typing itself would be looked for in the working directory under `python -m flowpoint`.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from flowpoint.api import END as END

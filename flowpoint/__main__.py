@@ -1,17 +1,18 @@
-"""`python -m flowpoint` is the `flowpoint` command.
+"""The `flowpoint` command, also as `python -m flowpoint`.
 
-Python puts the working directory before its own library, where a file of the user's that is called numbers.py or
-queue.py would be taken for the library's. The command does without, unless FlowPoint itself was found there.
+Before anything else is imported, Python's library is put first and the working directory last (`host.module_path`). Where
+nobody but `python -m` names the working directory, the command does without it, as the `flowpoint` script does.
 """
 
-import os
 import sys
-from pathlib import Path
 
-if not sys.flags.safe_path and sys.path[:1] == [os.getcwd()] != [str(Path(__file__).parent.parent)]:
+from flowpoint.host.module_path import put_in_order
+
+if __name__ == "__main__" and not sys.flags.safe_path:
     del sys.path[0]
+put_in_order()
 
-from flowpoint.cli.main import main
+from flowpoint.cli.main import main  # noqa: E402  what it imports is looked for in that order
 
 if __name__ == "__main__":
     main()

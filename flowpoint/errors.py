@@ -20,6 +20,7 @@
     ├ SealError                  an encrypted value that cannot be opened, or one that is not encrypted
     ├ TransientError             failover may mend it: links, workers, disks
     │ ├ LinkLost, WorkerLost, CheckpointFailed
+    │ │           └ DiedAtStart  a worker ended by itself before it had begun to work
     │ ├ ConcurrentRunError       another run of the same agent's thread came first: run again
     │ └ StorageError             storage refused an operation
     │   ├ StorageFull            no space left: waiting may mend it
@@ -132,6 +133,10 @@ class LinkLost(TransientError):
 
 class WorkerLost(TransientError):
     """A worker process ended or fell silent."""
+
+
+class DiedAtStart(WorkerLost):
+    """A worker process ended by itself, with an error, before it had anything to run."""
 
 
 class ConcurrentRunError(TransientError):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Unpack
@@ -29,6 +28,7 @@ from flowpoint.agents.serde import StrictSerde
 from flowpoint.agents.stored import Stored
 from flowpoint.agents.types import classes_in, types_of
 from flowpoint.errors import NotFoundError, UsageError
+from flowpoint.host.module_path import put_last
 
 
 class LookingSerde(StrictSerde):
@@ -68,7 +68,7 @@ def open_store(path: str, *, change: bool, create: bool = False, **options: Unpa
 
 
 def loaded(name: str) -> Any:
-    """What `module:name` stands for, with the current folder on the path.
+    """What `module:name` stands for, with the current folder at the end of the path.
 
     Raises:
         UsageError: there is none.
@@ -76,8 +76,7 @@ def loaded(name: str) -> Any:
     module, colon, attribute = name.partition(":")
     if not colon:
         raise UsageError(f"cannot load {name!r}: write it as module:name")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    put_last(os.getcwd())
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:

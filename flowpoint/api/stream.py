@@ -195,10 +195,7 @@ class Stream(Generic[T]):
     def _add(
         self, kind: OperatorKind, function: object, uid: str | None, name: str | None, parallelism: int | None
     ) -> Stream[Any]:
-        index = self._graph.add(
-            kind, function, self._links, place=call_place(), uid=uid, name=name, parallelism=parallelism
-        )
-        return Stream(self._graph, (Link(index),))
+        return _added(self._graph, kind, function, self._links, uid, name, parallelism)
 
 
 class KeyedStream(Generic[K, T]):
@@ -303,10 +300,7 @@ class KeyedStream(Generic[K, T]):
     def _add(
         self, kind: OperatorKind, function: object, uid: str | None, name: str | None, parallelism: int | None
     ) -> Stream[Any]:
-        index = self._graph.add(
-            kind, function, self._links, place=call_place(), key=self._key, uid=uid, name=name, parallelism=parallelism
-        )
-        return Stream(self._graph, (Link(index),))
+        return _added(self._graph, kind, function, self._links, uid, name, parallelism, key=self._key)
 
     if not TYPE_CHECKING:  # for a checker, these methods simply do not exist
 
@@ -358,18 +352,44 @@ class ConnectedStreams:
     ) -> Stream[Any]:
         """What `fn.process1`, `fn.process2` and `fn.on_timer` yield."""
         is_keyed = self._key is not None or self._second_key is not None
-        index = self._graph.add(
+        return _added(
+            self._graph,
             OperatorKind.CO_PROCESS if is_keyed else OperatorKind.PLAIN_CO_PROCESS,
             fn,
             self._links,
-            place=call_place(),
+            uid,
+            name,
+            parallelism,
             key=self._key,
             second_key=self._second_key,
-            uid=uid,
-            name=name,
-            parallelism=parallelism,
         )
-        return Stream(self._graph, (Link(index),))
+
+
+def _added(
+    graph: StreamGraph,
+    kind: OperatorKind,
+    function: object,
+    links: tuple[Link, ...],
+    uid: str | None,
+    name: str | None,
+    parallelism: int | None,
+    *,
+    key: KeySelector | None = None,
+    second_key: KeySelector | None = None,
+) -> Stream[Any]:
+    """The output of a new operator that reads `links`."""
+    index = graph.add(
+        kind,
+        function,
+        links,
+        place=call_place(),
+        key=key,
+        second_key=second_key,
+        uid=uid,
+        name=name,
+        parallelism=parallelism,
+    )
+    return Stream(graph, (Link(index),))
 
 
 def _connected(first: Stream[Any] | KeyedStream[Any, Any], second: object) -> ConnectedStreams:

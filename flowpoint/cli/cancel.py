@@ -9,7 +9,7 @@ from flowpoint.launch.client import JobClient
 from flowpoint.launch.home import Home
 
 
-@click.command(name="cancel")
+@click.command(name="cancel", short_help="End a job at once, without a checkpoint.")
 @output.job_argument
 @output.json_option
 def command(job: str, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from flowpoint.launch.client import JobClient
 from flowpoint.launch.home import Home
 
 
-@click.command(name="checkpoint")
+@click.command(name="checkpoint", short_help="Take a checkpoint now.")
 @output.job_argument
 @output.json_option
 def command(job: str, as_json: bool) -> None:

@@ -22,7 +22,7 @@ _BRANCH: Final = "├─ "
 _CONTINUED: Final = "│  "
 
 
-@click.command(name="checkpoints")
+@click.command(name="checkpoints", short_help="Show the checkpoints of a job.")
 @output.job_argument
 @output.json_option
 def command(job: str, as_json: bool) -> None:

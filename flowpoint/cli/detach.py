@@ -10,17 +10,18 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 
 import click
+
+from flowpoint.host.module_path import command_of
 
 
 def start_detached(arguments: Sequence[str], *, as_json: bool) -> int:
     """Run `flowpoint <arguments>` in the background; returns the exit code of the start."""
     reading, writing = os.pipe()
     child = subprocess.Popen(
-        [sys.executable, "-m", "flowpoint", *_without(arguments, "--detach"), "--ready-fd", str(writing)],
+        [*command_of("flowpoint.__main__"), *_without(arguments, "--detach"), "--ready-fd", str(writing)],
         stdin=subprocess.DEVNULL,
         pass_fds=(writing,),
         start_new_session=True,

@@ -11,7 +11,7 @@ from flowpoint.cli import output
 from flowpoint.snapshot import addresses
 
 
-@click.command(name="edit")
+@click.command(name="edit", short_help="Write a changed copy of a snapshot.")
 @output.snapshot_argument
 @click.option("--out", metavar="DIR", required=True, help="Where the child goes: a new folder.")
 @click.option(

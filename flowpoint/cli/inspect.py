@@ -28,7 +28,7 @@ _WIDTH: Final = 100
 _COUNTED_MAX: Final = 50_000
 
 
-@click.command(name="inspect")
+@click.command(name="inspect", short_help="Show what is in a checkpoint or savepoint.")
 @output.snapshot_argument
 @click.option("--operator", "uid", metavar="UID", help="Only this operator.")
 @click.option("--state", "name", metavar="NAME", help="Only this state, with its first entries.")
@@ -63,6 +63,7 @@ def _snapshot_data(opened: Snapshot, operators: Iterable[Operator]) -> dict[str,
         "lineage": manifest.lineage,
         "created": opened.created,
         "finished": manifest.finished,
+        "drained": manifest.drained,
         "max_parallelism": opened.max_parallelism,
         "bytes": opened.bytes,
         "origin": manifest.origin,
@@ -105,7 +106,7 @@ def _state_data(state: KeyedState) -> dict[str, Any]:
 
 def _show_snapshot(opened: Snapshot, operators: list[Operator], *, is_one: bool) -> None:
     manifest = opened.manifest
-    finished = ", all input read" if manifest.finished else ""
+    finished = ", all input read" if manifest.finished else ", drained" if manifest.drained else ""
     click.echo(f"{opened.kind} {opened.id} of job {printable(opened.job)}, attempt {manifest.attempt}{finished}")
     click.echo(f"  taken   {output.moment(opened.created)}, after {opened.parent or 'none before it'}")
     click.echo(f"  size    {output.size(opened.bytes)}; {opened.max_parallelism} key groups")

@@ -5,16 +5,16 @@ from __future__ import annotations
 import click
 
 from flowpoint.cli import output
-from flowpoint.errors import NotFoundError, TransientError
+from flowpoint.errors import FlowPointError, NotFoundError, TransientError
 from flowpoint.launch.client import JobClient
 from flowpoint.launch.control import Data
-from flowpoint.launch.home import Home
+from flowpoint.launch.home import Home, RunRecord
 
 _PATIENCE_SECONDS = 1.0
 """For each running job: one that hangs must not keep the others from being shown."""
 
 
-@click.command(name="list")
+@click.command(name="list", short_help="Show all jobs, running or not.")
 @output.json_option
 def command(as_json: bool) -> None:
     """Show the jobs that run here, ran here, or have checkpoints here."""
@@ -54,8 +54,13 @@ def _describe(home: Home, name: str) -> Data:
         try:
             status: Data = JobClient(home.job(name), record).get("/status", seconds=_PATIENCE_SECONDS)
             data["state"] = status["state"]
-        except TransientError:
-            data["state"] = "UNRESPONSIVE"
-        except NotFoundError:
-            data["state"] = "STARTING"
+        except (TransientError, NotFoundError) as error:
+            data |= _unreached(home.job(name).read_run() or record, error)
     return data
+
+
+def _unreached(record: RunRecord, error: FlowPointError) -> Data:
+    """What to say of a job that did not answer: it may have ended meanwhile."""
+    if record.state != "RUNNING":
+        return {"state": record.state, "pid": None, "reason": record.reason}
+    return {"state": "STARTING" if isinstance(error, NotFoundError) else "UNRESPONSIVE"}

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from flowpoint.cli import output
-from flowpoint.cli.views import View
+from flowpoint.cli.views import View, printed_lines, sentence_of
 from flowpoint.launch.control import Data, Event, EventKind
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 EVENTS_SHOWN = 6
+EVENT_CHARACTERS_MAX = 400
+"""A longer one ends in an ellipsis; the log has it whole."""
 
 _STYLES = {
     EventKind.FAILED: "bold red",
@@ -42,6 +44,8 @@ _STYLES = {
 class LiveTable(View):
     """Draws the table on a terminal."""
 
+    shows_figures = True
+
     def __init__(self, console: Console | None = None) -> None:
         super().__init__()
         self._console = console
@@ -49,9 +53,11 @@ class LiveTable(View):
         self._status: Data = {}
         self._workers: Sequence[Data] = ()
         self._events: deque[tuple[str, Event]] = deque(maxlen=EVENTS_SHOWN)
+        self._printed: list[str] = []
 
     def on_event(self, event: Event) -> None:
         super().on_event(event)
+        self._printed = printed_lines(event, self.job)
         self._events.append((time.strftime("%H:%M:%S"), event))
         self._draw()
 
@@ -65,9 +71,12 @@ class LiveTable(View):
         if self._live is not None:
             self._draw()
             self._live.stop()
-            return
-        for moment, event in self._events:
-            print(f"{moment} {event.text}", file=sys.stdout, flush=True)
+        else:
+            for moment, event in self._events:
+                print(f"{moment} {sentence_of(event)}")
+        for line in self._printed:
+            print(line)
+        sys.stdout.flush()
 
     def _start(self) -> Live:
         from rich.live import Live
@@ -85,7 +94,9 @@ def render(status: Data, workers: Sequence[Data], events: Iterable[tuple[str, Ev
     """The whole picture."""
     from rich.console import Group
 
-    return Group(_headline(status), _workers(workers), _operators(status), _footer(status), *_events(events))
+    return Group(
+        _headline(status), _totals(status), _workers(workers), _operators(status), _footer(status), _events(events)
+    )
 
 
 def _headline(status: Data) -> Text:
@@ -94,14 +105,21 @@ def _headline(status: Data) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(f"{status['name']}  ", "bold")
     text.append(str(status["state"]), "green" if status["state"] == "RUNNING" else "yellow")
-    text.append(
-        f"  attempt {status['attempt']}  restarts {status['restarts']}"
-        f"  in {output.count(status['records_in'])}  out {output.count(status['records_out'])}"
-        f"  {output.count(status['rate'])} records/s"
-    )
+    text.append(f"  attempt {status['attempt']}  restarts {status['restarts']}")
+    if status["state"] == "RUNNING":
+        text.append(f"  {output.count(status['rate'])} records/s")
     if status["lag"] is not None:
         text.append(f"  lag {output.duration(status['lag'] * 1000)}")
     return text
+
+
+def _totals(status: Data) -> Text:
+    """Over all attempts of this run, so that what was read again after a restart counts again."""
+    from rich.text import Text
+
+    again = ", counting again what came again" if status["restarts"] else ""
+    line = f"{output.count(status['records_in'])} records read, {output.count(status['records_out'])} written{again}"
+    return Text(line, no_wrap=True, overflow="ellipsis")
 
 
 def _workers(workers: Sequence[Data]) -> Table:
@@ -120,7 +138,9 @@ def _workers(workers: Sequence[Data]) -> Table:
 
 
 def _operators(status: Data) -> Table:
-    table = _table(("subtasks", "in", "out", "records/s", "back-pressure"), "operator")
+    # The totals count over all attempts, these figures begin anew with each.
+    since = f" (since attempt {status['attempt']} began)" if status["restarts"] else ""
+    table = _table(("subtasks", "in", "out", "records/s", "back-pressure"), f"operator{since}")
     for operator in status.get("operators", ()):
         table.add_row(
             str(operator["parallelism"]),
@@ -152,10 +172,17 @@ def _footer(status: Data) -> Text:
     )
 
 
-def _events(events: Iterable[tuple[str, Event]]) -> list[Text]:
+def _events(events: Iterable[tuple[str, Event]]) -> Table:
+    """The last events; long ones go on in the next line, below their text."""
+    from rich.table import Table
     from rich.text import Text
 
-    return [
-        Text.assemble((f"{moment} ", "dim"), (event.text, _STYLES.get(event.kind, "")), no_wrap=True)
-        for moment, event in events
-    ]
+    table = Table.grid(padding=(0, 1))
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column(overflow="fold")
+    for moment, event in events:
+        sentence = sentence_of(event)
+        if len(sentence) > EVENT_CHARACTERS_MAX:
+            sentence = sentence[: EVENT_CHARACTERS_MAX - 1] + "…"
+        table.add_row(moment, Text(sentence, _STYLES.get(event.kind, "")))
+    return table

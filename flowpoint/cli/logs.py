@@ -18,11 +18,11 @@ from flowpoint.launch.home import Home, JobFolder
 POLL_SECONDS = 0.2
 
 
-@click.command(name="logs")
+@click.command(name="logs", short_help="Show what happened and what was printed.")
 @output.job_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on as the log grows, until the job ends.")
 def command(job: str, follow: bool) -> None:
-    """Show the log of a job, running or not."""
+    """Show the log of a job, running or not: what happened, and what its functions and sinks printed."""
     folder = Home.from_environment().find(job)
     try:
         log = folder.log.open("rb")

@@ -4,7 +4,7 @@ How it works: subcommands are imported when they are used, so that none pays for
 does not end the process: its errors go through the same door as ours (`cli.failure`).
 
 Invariants: only this file ends the process. Exit codes: 0 done, 1 the job failed, 2 wrong usage, configuration or job
-file, 3 no such job or snapshot, 130 interrupted.
+file, 3 no such job or snapshot or the job does not run, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ COMMANDS = {
     "inspect": "inspect",
     "verify": "verify",
     "edit": "edit",
+    "migrate": "migrate",
     "dispose": "dispose",
     "threads": "threads",
 }
@@ -57,7 +58,13 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="flowpoint", message="%(prog)s %(version)s")
 def flowpoint() -> None:
-    """Run stateful streaming jobs whose committed output is exact, also under kill -9."""
+    """Run stateful streaming jobs whose committed output is exact, also under kill -9.
+
+    `flowpoint run JOB.py` runs a job; `flowpoint COMMAND --help` tells more about each command.
+
+    Exit codes: 0 finished or done, 1 the job failed, 2 wrong usage, configuration or job file, 3 no such job or snapshot,
+    or the job does not run, 130 interrupted.
+    """
 
 
 def execute(arguments: Sequence[str]) -> int:

@@ -9,9 +9,11 @@ from flowpoint.launch.client import JobClient
 from flowpoint.launch.home import Home
 
 
-@click.command(name="rescale")
+@click.command(name="rescale", short_help="Change the parallelism of a running job.")
 @output.job_argument
-@click.option("-p", "--parallelism", type=click.IntRange(min=1), required=True, help="Subtasks per operator.")
+@click.option(
+    "-p", "--parallelism", metavar="N", type=click.IntRange(min=1), required=True, help="Subtasks per operator."
+)
 @output.json_option
 def command(job: str, parallelism: int, as_json: bool) -> None:
     """Change the parallelism of a running job: a checkpoint, then on with more or fewer subtasks and workers.

@@ -14,38 +14,45 @@ from typing import Any
 import click
 
 from flowpoint.cli import failure
+from flowpoint.cli.params import params_option
 from flowpoint.cli.views import Announcer, JsonLines, Lines, View
 from flowpoint.launch.control import RunOptions
-
-
-def _params(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """K=V, several times; the last one of a name counts."""
-    params = {}
-    for value in values:
-        name, equals, text = value.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"{value!r} is not of the form K=V", ctx, param)
-        params[name] = text
-    return params
 
 
 @click.command(name="run")
 @click.argument("job_file", metavar="JOB.py")
 @click.option("--name", metavar="NAME", help="Run under this name instead of the job's own.")
-@click.option("-p", "--parallelism", type=click.IntRange(min=1), help="Subtasks per operator (default: cores).")
-@click.option("--workers", type=click.IntRange(min=1), help="Worker processes (default: as many as parallelism).")
-@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Set a configuration key.")
+@click.option(
+    "-p", "--parallelism", metavar="N", type=click.IntRange(min=1), help="Subtasks per operator (default: cores)."
+)
+@click.option(
+    "--workers", metavar="N", type=click.IntRange(min=1), help="Worker processes (default: as many as parallelism)."
+)
+@click.option(
+    "--set",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Set a configuration key, such as checkpoint.interval=1s.",
+)
 @click.option("--config", "config_file", metavar="FILE", help="Read configuration from a TOML file.")
-@click.option("--param", "params", metavar="K=V", multiple=True, callback=_params, help="Hand to the job's build().")
+@params_option
 @click.option("--from", "source", metavar="SNAPSHOT", help="Start from a savepoint or retained checkpoint.")
 @click.option("--claim", is_flag=True, help="With --from: the snapshot becomes the job's, which removes it in time.")
 @click.option("--fresh", is_flag=True, help="Start over; retained checkpoints are kept but not used.")
 @click.option(
-    "--take-output", is_flag=True, help="Write where another job, or an earlier start of this one, has output."
+    "--take-output",
+    is_flag=True,
+    help="Write into a folder that has output of another job, or of an earlier start of this one; its files stay.",
 )
 @click.option("--allow-non-restored", is_flag=True, help="Drop state of operators that the job no longer has.")
-@click.option("--accept-duplicates", is_flag=True, help="Go back behind output that cannot be taken back.")
-@click.option("--skip-lost-input", is_flag=True, help="Skip input that is gone since the checkpoint.")
+@click.option(
+    "--accept-duplicates",
+    is_flag=True,
+    help="If the newest checkpoint is damaged: use an older one, and write again what came after it.",
+)
+@click.option("--skip-lost-input", is_flag=True, help="Go on without input files that are gone since the checkpoint.")
+@click.option("--resume-drained", is_flag=True, help="Go on from a snapshot of `stop --drain`; event time begins anew.")
 @click.option("--detach", is_flag=True, help="Run in the background; returns when records flow.")
 @click.option("--plain", is_flag=True, help="Print one line per event instead of the live table.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
@@ -65,7 +72,11 @@ def command(
     """Run a job file on this machine.
 
     A job that has checkpoints continues from the newest good one. Ctrl-C takes a last checkpoint and ends the job;
-    a second Ctrl-C ends it at once.
+    a second Ctrl-C ends it at once, and so does the first while a failed job waits to be restarted.
+
+    What functions and sinks print goes to the job's log (`flowpoint logs`); its last lines are shown at the end.
+
+    Exit codes: 0 finished, 1 the job failed, 2 wrong usage, configuration or job file, 3 no such snapshot, 130 interrupted.
     """
     if options["claim"] and not options["source"]:
         raise click.UsageError("--claim needs --from", ctx)

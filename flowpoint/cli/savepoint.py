@@ -9,7 +9,7 @@ from flowpoint.launch.client import JobClient
 from flowpoint.launch.home import Home
 
 
-@click.command(name="savepoint")
+@click.command(name="savepoint", short_help="Write a copy of a job's state to keep.")
 @output.job_argument
 @output.to_option
 @output.json_option

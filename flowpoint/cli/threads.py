@@ -110,7 +110,7 @@ def list_(store: str, keys: tuple[str, ...], as_json: bool) -> None:
     output.print_table(header, rows, right=frozenset({"CHECKPOINTS", "NAMESPACES", "STEP"}))
 
 
-@command.command()
+@command.command(short_help="Show the tree of a thread's checkpoints.")
 @_store
 @_thread
 @click.option("--limit", type=click.IntRange(1), default=None, help="Only the newest so many.")
@@ -169,7 +169,7 @@ def _line(saver: CoreSaver, saved: Saved) -> dict[str, Any]:
     }
 
 
-@command.command()
+@command.command(short_help="Show what a thread holds.")
 @_store
 @_thread
 @click.option("--at", default=None, metavar="ID", help="Which checkpoint; part of its id will do. The head otherwise.")
@@ -222,7 +222,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:190]}... ({len(text)} characters)"
 
 
-@command.command()
+@command.command(short_help="Go back to a checkpoint.")
 @_store
 @_thread
 @click.option("--at", default=None, metavar="ID", help="After which checkpoint; part of its id will do.")
@@ -345,7 +345,7 @@ def migrate(store: str, keys: tuple[str, ...], thread: str | None, schema: str, 
         raise click.exceptions.Exit(1)
 
 
-@command.command()
+@command.command(short_help="Write threads to standard output.")
 @_store
 @_some_threads
 def export(store: str, keys: tuple[str, ...], thread: str | None) -> None:
@@ -357,7 +357,7 @@ def export(store: str, keys: tuple[str, ...], thread: str | None) -> None:
             click.echo(line)
 
 
-@command.command(name="import")
+@command.command(name="import", short_help="Read exported threads, or another saver's.")
 @_store
 @click.argument("source", default="-")
 @click.option(

@@ -10,7 +10,7 @@ from flowpoint import snapshot as snapshots
 from flowpoint.cli import output
 
 
-@click.command(name="verify")
+@click.command(name="verify", short_help="Prove that a snapshot is whole.")
 @output.snapshot_argument
 @output.json_option
 def command(snapshot: str, as_json: bool) -> int:

@@ -19,10 +19,13 @@ from flowpoint.launch.control import LAST_EVENTS, Data, Event, EventKind
 
 
 class View:
-    """The base: remembers why the job failed, and shows nothing."""
+    """The base: remembers which job it is and why it failed, and shows nothing."""
+
+    shows_figures = False
 
     def __init__(self) -> None:
         self.failure: Event | None = None
+        self.job = ""
 
     def __enter__(self) -> Self:
         return self
@@ -32,7 +35,9 @@ class View:
 
     def on_event(self, event: Event) -> None:
         """Show one event."""
-        if event.kind is EventKind.FAILED:
+        if event.kind is EventKind.STARTED:
+            self.job = str(event.data["name"])
+        elif event.kind is EventKind.FAILED:
             self.failure = event
 
     def refresh(self, status: Data, workers: Sequence[Data]) -> None:
@@ -56,12 +61,29 @@ class _Stream(View):
             self._stream = None
 
 
+def sentence_of(event: Event) -> str:
+    """An event for a person, who must see a warning as one."""
+    return f"warning: {event.text}" if event.kind is EventKind.WARNING else event.text
+
+
+def printed_lines(event: Event, job: str) -> list[str]:
+    """The end of what the job printed, which its last event carries: a beginner's `print` must not seem lost."""
+    printed = event.data.get("printed")
+    if not printed:
+        return []
+    lines, last = printed["lines"], printed["last"]
+    count = "many lines" if lines is None else f"{lines} line{'s' * (lines != 1)}"
+    shown = "" if lines == len(last) else f"; the last {len(last)}"
+    return [f"printed output, {count} (all: `flowpoint logs {job}`){shown}:", *(f"    {line}" for line in last)]
+
+
 class Lines(_Stream):
     """One line per event, with the time of day."""
 
     def on_event(self, event: Event) -> None:
         super().on_event(event)
-        self._print(f"{time.strftime('%H:%M:%S')} {event.text}")
+        for line in (*printed_lines(event, self.job), sentence_of(event)):
+            self._print(line if line.startswith("    ") else f"{time.strftime('%H:%M:%S')} {line}")
 
 
 class JsonLines(_Stream):
@@ -95,7 +117,7 @@ class Announcer(View):
             self._leave_terminal(self._ready_fd)
             self._ready_fd = None
         elif event.kind is EventKind.WARNING:
-            print(f"warning: {event.text}", file=sys.stderr, flush=True)
+            print(sentence_of(event), file=sys.stderr, flush=True)
         elif event.kind in LAST_EVENTS and event.kind is not EventKind.FAILED:
             print(event.text, flush=True)
 

@@ -46,6 +46,7 @@ _ZONE_FARTHEST: Final = timedelta(days=1) - _MICROSECOND
 _DECIMAL_DIGITS_MAX: Final = 4096
 # What msgpack puts before a str of so many bytes.
 _STR_HEADS: Final = tuple(bytes([0xA0 + size]) if size < 32 else bytes([0xD9, size]) for size in range(256))
+_HASH_MAX: Final = (1 << 32) - 1
 _CACHE_ENTRIES_MAX: Final = 65_536
 _CACHE_KEY_BYTES_MAX: Final = 256
 
@@ -134,14 +135,60 @@ def groups_of(keys: Sequence[Any], max_parallelism: int) -> list[int]:
     Raises:
         BadRecordError: as `canonical`.
     """
+    return [digest % max_parallelism for digest in _hashes_of(keys)]
+
+
+def place_width(max_parallelism: int) -> int:
+    """How many places a key group has: those of group g are [g * width, (g + 1) * width), all below 2**32.
+
+    Example:
+        >>> place_width(128)
+        16777216
+    """
+    return (_HASH_MAX // max_parallelism >> 1) + 1
+
+
+def place_of(key: Any, max_parallelism: int) -> int:
+    """Where a key stands in the order of stored state: by key group, then by the rest of its hash.
+
+    Raises:
+        BadRecordError: as `canonical`.
+
+    Example:
+        >>> place_of("word", 128) // place_width(128) == group_of("word", 128)
+        True
+    """
+    return place_of_canonical(canonical(key), max_parallelism)
+
+
+def place_of_canonical(data: bytes, max_parallelism: int) -> int:
+    """The place of a key that is in its canonical form."""
+    digest = xxh32_intdigest(data)
+    return digest % max_parallelism * place_width(max_parallelism) + (digest // max_parallelism >> 1)
+
+
+def places_of(keys: Sequence[Any], max_parallelism: int) -> list[int]:
+    """The places of many keys. Raises as `place_of`."""
+    width = place_width(max_parallelism)
+    return [digest % max_parallelism * width + (digest // max_parallelism >> 1) for digest in _hashes_of(keys)]
+
+
+def _hashes_of(keys: Sequence[Any]) -> list[int]:
     digest, heads = xxh32_intdigest, _STR_HEADS
-    if set(map(type, keys)) == {str}:
+    types = set(map(type, keys))
+    if types == {int}:
         try:
-            return [digest(heads[len(data)] + data) % max_parallelism for data in map(str.encode, keys)]
+            return list(map(digest, map(msgpack.Packer().pack, keys)))
+        except OverflowError:
+            # More than 64 bits: the general way takes them.
+            pass
+    if types == {str}:
+        try:
+            return [digest(heads[len(data)] + data) for data in map(str.encode, keys)]
         except (IndexError, UnicodeEncodeError):
             # A long key, or a lone surrogate: the general way takes both.
             pass
-    return [digest(canonical(key)) % max_parallelism for key in keys]
+    return [digest(canonical(key)) for key in keys]
 
 
 def is_own_canonical(key: Any) -> bool:

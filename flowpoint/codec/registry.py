@@ -21,8 +21,11 @@ import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, Flag
+from functools import cached_property
 from operator import attrgetter
 from typing import Any, Final
+
+from xxhash import xxh3_64_hexdigest
 
 from flowpoint.errors import BadRecordError, UnknownTypeError
 
@@ -52,6 +55,10 @@ class Shape:
     make: Callable[[tuple[Any, ...]], Any]
     default: Callable[[str], Any]
 
+    def has_default(self, name: str) -> bool:
+        """Whether a field may be missing in older bytes."""
+        return self.default(name) is not _NO_DEFAULT
+
     def rebuild(self, fields: tuple[str, ...], values: tuple[Any, ...]) -> Any:
         """An instance from named values, which may be of an older version of the class.
 
@@ -62,15 +69,20 @@ class Shape:
             return self.make(values)
         return self.make(self.arrange(fields)(values))
 
-    def arrange(self, fields: tuple[str, ...]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-        """The function that brings values of `fields` into the order of this class and fills in defaults."""
+    def arrange(
+        self, fields: tuple[str, ...], *, may_drop: bool = False
+    ) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+        """The function that brings values of `fields` into the order of this class and fills in defaults.
+
+        may_drop: fields that the class no longer has are left out; whoever allows it says so to the person.
+        """
         unknown = [name for name in fields if name not in self.fields]
-        if unknown:
+        if unknown and not may_drop:
             raise BadRecordError(
                 f"cannot read a stored {self.cls.__qualname__}: it has the field {unknown[0]!r}, which the class no "
                 f"longer has; put the field back (it may have a default)"
             )
-        missing = [name for name in self.fields if name not in fields and self.default(name) is _NO_DEFAULT]
+        missing = [name for name in self.fields if name not in fields and not self.has_default(name)]
         if missing:
             raise BadRecordError(
                 f"cannot read a stored {self.cls.__qualname__}: it has no field {missing[0]!r}, which the class now "
@@ -130,7 +142,7 @@ class TypeRegistry:
         if shape is None:
             return []
         self._classes[cls] = shape
-        return list(_annotations(cls).values())
+        return list(annotations_of(cls).values())
 
     def __contains__(self, cls: type) -> bool:
         return cls in self._classes
@@ -178,6 +190,20 @@ class TypeRegistry:
             f"or in the `types` of the operator), under the same name",
             name,
         )
+
+    @cached_property
+    def digest(self) -> str:
+        """Stands for all declared classes and their fields, the same in every process: equal if none has changed.
+
+        "" where no class is declared.
+        """
+        if not self._classes:
+            return ""
+        described = [
+            [cls.__module__, name, *(sorted(cls.__members__) if shape is None else shape.fields)]  # type: ignore[attr-defined]
+            for cls, name, shape in ((cls, self._names[cls], shape) for cls, shape in self._classes.items())
+        ]
+        return xxh3_64_hexdigest(repr(sorted(described)).encode())
 
     def has_name(self, name: str) -> bool:
         """Whether any declared class has the name that stands in bytes, in whatever module."""
@@ -231,7 +257,7 @@ def _full_name(cls: type) -> str:
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
-def _annotations(cls: type) -> Mapping[str, Any]:
+def annotations_of(cls: type) -> Mapping[str, Any]:
     """Resolved field annotations; names that cannot be resolved are left out: such classes must be declared by hand."""
     try:
         return typing.get_type_hints(cls)

@@ -53,7 +53,8 @@ class PrintSink(_DirectSink):
     """Prints each record on a line of its own. At-least-once: after a failure some lines come again.
 
     It prints to the standard output of the process that runs the subtask: with `Job.run()` and in notebooks that is
-    yours; under `flowpoint run` a worker's output goes to the job's log, where `flowpoint logs JOB -f` shows it.
+    yours; under `flowpoint run` a worker's output goes to the job's log, where `flowpoint logs JOB -f` shows it, and `run`
+    shows its last lines when the job ends.
 
     >>> PrintSink()
     PrintSink()

@@ -9,6 +9,7 @@ from typing import Any
 from flowpoint.model.plan import JobPlan
 from flowpoint.model.settings import Settings
 from flowpoint.runtime.contracts import OperatorDef
+from flowpoint.snapshot.places import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class Wishes:
     allow_non_restored: state of operators that the job no longer has may be left behind.
     accept_duplicates: continue from an older checkpoint although a sink cannot take back what it committed since.
     skip_lost_input: a source may jump over input that is gone.
+    resume_drained: a snapshot before which time has ended may be started from; event time begins anew.
     source: absolute path of the snapshot that a new lineage starts from. claim: it becomes the job's own.
     """
 
@@ -27,6 +29,7 @@ class Wishes:
     allow_non_restored: bool = False
     accept_duplicates: bool = False
     skip_lost_input: bool = False
+    resume_drained: bool = False
     source: str = ""
     claim: bool = False
 
@@ -36,7 +39,7 @@ class JobToRun:
     """A compiled job.
 
     source: what workers need to build the same functions (`Deploy.source`).
-    storage: root folder of the job's snapshots. work_dir: folder for local state of running attempts.
+    place: where the job's snapshots are. work_dir: folder for local state of running attempts.
     arguments: the command line of a worker, from (index, incarnation, coordinator's address).
     savepoints: folder for savepoints of which nobody says where to.
     replan: the same job with another parallelism; raises UsageError when it cannot have it. None: never rescaled.
@@ -47,7 +50,7 @@ class JobToRun:
     operators: Mapping[str, OperatorDef]
     settings: Settings
     source: Mapping[str, Any]
-    storage: str
+    place: Place
     work_dir: str
     arguments: Callable[[int, str, str], Sequence[str]]
     log_path: str | None = None

@@ -17,18 +17,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from flowpoint.coordinator.changed_state import changes_of_state
 from flowpoint.coordinator.job import JobToRun
 from flowpoint.coordinator.origin import Origin, facts, has_checkpoint, origin_of, rescaled_to
 from flowpoint.coordinator.takeover import Takeover
-from flowpoint.coordinator.user_sinks import naming_sink
 from flowpoint.errors import (
     FINAL_ERRORS,
     IncompatibleStateError,
-    JobError,
     NotFoundError,
     SnapshotError,
     StorageError,
-    UserCodeError,
 )
 from flowpoint.host.base import Host
 from flowpoint.model.commits import CommitEntry
@@ -47,6 +45,7 @@ from flowpoint.protocol.recovery import (
     standing,
 )
 from flowpoint.runtime.contracts import ConnectorContext, HostClock, Sink
+from flowpoint.runtime.failures import naming
 from flowpoint.snapshot import names
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.manifests import read_manifest, verify
@@ -100,8 +99,15 @@ class Preparation:
         self._founds = False  # the lineage is this coordinator's own, and no attempt of it has been prepared yet
         self._splits: dict[str, list[tuple[str, dict[str, Any]]]] = {}
         self._is_first = True
+        self._told: set[str] = set()
         self.damaged: dict[str, str] = {}
         """Checkpoint directories that proved damaged, and how (workers find what a look at sizes does not show)."""
+
+    def warn_once(self, text: str) -> None:
+        """Tell a person something that the next attempt, or another subtask, may find again."""
+        if text not in self._told:
+            self._told.add(text)
+            self._warn(text)
 
     async def prepare(self) -> PreparedAttempt | JobIsDone:
         """Begin the next attempt.
@@ -143,6 +149,9 @@ class Preparation:
         if self._origin is not None and not has_checkpoint(entries, self._lineage):
             await self._take_over(self._origin, begun)
         restored, directory, skipped = await self._choose(await self._log.entries())
+        if restored is not None and self._is_first:
+            # A restart may start from what a stop of this very run has drained.
+            self._require_time(restored, directory)
         if restored is not None and skipped:
             # Before anything is taken back: from here on the skipped checkpoints never count again.
             await self._log.append(
@@ -174,7 +183,7 @@ class Preparation:
             first_is_full=self._is_unclaimed(restored),
         )
         for uid, sink in self.sinks():
-            with naming_sink(uid, "begin()"):
+            with naming(uid, "begin()"):
                 await sink.begin(self._context_of(uid, prepared))
         self._is_first = self._founds = False
         return prepared
@@ -206,12 +215,20 @@ class Preparation:
         wishes = self.job.wishes
         found = await find_snapshot(self._host.disk, self._host.new_id, wishes.source)
         manifest = found.manifest
+        self._require_time(manifest, found.path)
         origin = Origin(found.path, manifest.lineage, manifest.id, wishes.claim, manifest.handed_on)
         newest = entries[-1].lineage if entries else ""
         is_again = origin_of(entries, newest) == origin and not has_checkpoint(entries, newest, beyond=manifest.id)
         self._lineage = newest if is_again else self._host.new_id()
         self._founds = not is_again
         self._origin = origin
+
+    def _require_time(self, manifest: Manifest, path: str) -> None:
+        if manifest.drained and not self.job.wishes.resume_drained:
+            raise IncompatibleStateError(
+                f"cannot go on from {path}: the job was stopped with --drain, so its event time has ended and all its "
+                "timers have fired; --resume-drained goes on from it all the same, with event time beginning anew"
+            )
 
     async def _take_over(self, origin: Origin, begun: CommitEntry) -> None:
         """Make the snapshot that the lineage starts from its first checkpoint."""
@@ -230,7 +247,7 @@ class Preparation:
         takeover = Takeover(self._host, found, self._storage, contexts, self._warn)
         await takeover.complete_parent()
         for uid, (sink, ctx) in contexts.items():
-            with naming_sink(uid, "begin()"):
+            with naming(uid, "begin()"):
                 await sink.begin(ctx)
         own = await takeover.make_own(begun.lineage, begun.attempt)
         directory = names.checkpoint_directory(own.id, own.attempt)
@@ -257,7 +274,7 @@ class Preparation:
         for problem in report.problems:
             self._warn(f"cannot clean up after older attempts: {problem}")
         for uid, sink in self.sinks():
-            with naming_sink(uid, "clean()"):
+            with naming(uid, "clean()"):
                 await sink.clean(self._context_of(uid, prepared))
 
     def sinks(self) -> list[tuple[str, Sink]]:
@@ -303,7 +320,7 @@ class Preparation:
 
     def _can_take_back(self) -> bool:
         for uid, sink in self.sinks():
-            with naming_sink(uid, "can_take_back"):
+            with naming(uid, "can_take_back"):
                 if not sink.can_take_back:
                     return False
         return True
@@ -345,7 +362,10 @@ class Preparation:
                 plan,
                 max_parallelism=restored.plan["max_parallelism"],
                 allow_non_restored=self.job.wishes.allow_non_restored,
+                drained=restored.drained,
             )
+            for note in changes_of_state(restored, self.job):
+                self.warn_once(note)
         for spec in plan.operators:
             if spec.kind is OperatorKind.SOURCE and spec.uid not in restore:
                 restore[spec.uid] = initial_splits(await self._enumerate(spec.uid), spec.parallelism)
@@ -355,15 +375,8 @@ class Preparation:
         """The splits of a source, enumerated once (rule 19)."""
         if uid not in self._splits:
             source = self.job.operators[uid].function
-            try:
+            with naming(uid, "splits()"):
                 splits = await self._host.run_blocking(source.splits)
-            except JobError as error:
-                error.operator = error.operator or uid
-                raise
-            except Exception as error:  # a user's source may raise anything
-                raise UserCodeError(
-                    f"source '{uid}' could not enumerate its splits: {type(error).__name__}: {error}"
-                ) from error
             self._splits[uid] = [(split.id, split.data) for split in splits]
         return self._splits[uid]
 

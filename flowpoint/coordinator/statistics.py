@@ -58,36 +58,45 @@ class Statistics:
         return [spec.uid for spec in self._plan.operators if spec.kind is kind]
 
     def _sum(self, kind: OperatorKind, field: str) -> float:
-        latest, uids = self._latest(), set(self._uids(kind))
-        return sum(float(numbers[field]) for name, numbers in latest.items() if name.rpartition("#")[0] in uids)
+        uids = set(self._uids(kind))
+        return sum(float(numbers[field]) for name, numbers in self._latest().items() if _uid_of(name) in uids)
 
-    def _rate(self, names: set[str], field: str) -> float:
-        """Growth of a field per second over the window, for the subtasks in `names`."""
-        total = 0.0
-        for samples in self._samples.values():
-            (before, old), (after, new) = samples[0], samples[-1]
-            if after > before:
-                grown = sum(new[n][field] - old.get(n, {}).get(field, 0) for n in new if n in names)
-                total += grown / (after - before)
-        return total
+    def _rates(self, field: str) -> dict[str, float]:
+        """Growth of a field per second over the window, by subtask."""
+        return {
+            name: (numbers[field] - old.get(name, {}).get(field, 0)) / (after - before)
+            for samples in self._samples.values()
+            for (before, old), (after, new) in [(samples[0], samples[-1])]
+            if after > before
+            for name, numbers in new.items()
+        }
 
     def rate(self) -> float:
         """Records read per second."""
         sources = set(self._uids(OperatorKind.SOURCE))
-        return self._rate({name for name in self._latest() if name.rpartition("#")[0] in sources}, "records_in")
+        return sum(rate for name, rate in self._rates("records_in").items() if _uid_of(name) in sources)
 
     def backpressure(self) -> float:
         """The share of time that the most blocked subtask waits for its outputs, 0 to 1."""
-        return max((self._rate({name}, "blocked") for name in self._latest()), default=0.0)
+        return max(self._rates("blocked").values(), default=0.0)
+
+    def watermark(self) -> int | None:
+        """How far event time has come in all of the output, epoch ms; None while some sink knows none."""
+        sinks = set(self._uids(OperatorKind.SINK))
+        stand = [numbers.get("watermark") for name, numbers in self._latest().items() if _uid_of(name) in sinks]
+        known = [watermark for watermark in stand if watermark is not None]
+        return min(known) if known and len(known) == len(stand) else None
 
     def worker_rate(self, worker: int) -> float:
         """Records per second taken by the subtasks of one worker."""
         samples = self._samples.get(worker)
         if not samples or samples[-1][0] <= samples[0][0]:
             return 0.0
+        (before, old), (after, new) = samples[0], samples[-1]
         # Operators of one chain have the same numbers: those of one of them count.
-        subtasks = {(numbers["task"], name.rpartition("#")[2]): name for name, numbers in samples[-1][1].items()}
-        return self._rate(set(subtasks.values()), "records_in")
+        names = {(numbers["task"], name.rpartition("#")[2]): name for name, numbers in new.items()}.values()
+        grown = sum(new[name]["records_in"] - old.get(name, {}).get("records_in", 0) for name in names)
+        return float(grown) / (after - before)
 
     def operators(self) -> list[dict[str, Any]]:
         """Per operator: uid, name, parallelism, records_in, records_out, rate, backpressure, metrics.
@@ -95,9 +104,13 @@ class Statistics:
         `metrics` are what its connector counts itself, since the attempt began.
         """
         latest = self._latest()
+        rates, blocked = self._rates("records_in"), self._rates("blocked")
+        names_of: dict[str, list[str]] = {}
+        for name in sorted(latest):
+            names_of.setdefault(_uid_of(name), []).append(name)
         shown = []
         for spec in self._plan.operators:
-            names = {name for name in latest if name.rpartition("#")[0] == spec.uid}
+            names = names_of.get(spec.uid, [])
             shown.append(
                 {
                     "uid": spec.uid,
@@ -105,12 +118,17 @@ class Statistics:
                     "parallelism": spec.parallelism,
                     "records_in": int(sum(latest[name]["records_in"] for name in names)),
                     "records_out": int(sum(latest[name]["records_out"] for name in names)),
-                    "rate": round(self._rate(names, "records_in"), 1),
-                    "backpressure": round(max((self._rate({n}, "blocked") for n in names), default=0.0), 3),
-                    "metrics": _added_up(latest[name].get("metrics", {}) for name in sorted(names)),
+                    "rate": round(sum(rates.get(name, 0.0) for name in names), 1),
+                    "backpressure": round(max((blocked.get(name, 0.0) for name in names), default=0.0), 3),
+                    "metrics": _added_up(latest[name].get("metrics", {}) for name in names),
                 }
             )
         return shown
+
+
+def _uid_of(name: str) -> str:
+    """The operator of a subtask that is called "uid#index"."""
+    return name.rpartition("#")[0]
 
 
 def _added_up(metrics: Iterable[Mapping[str, int]]) -> dict[str, int]:

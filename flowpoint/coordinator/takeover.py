@@ -9,6 +9,7 @@ a claimed one is removed by retention together with the checkpoint that was made
 
 Invariant: the uncommitted output of the source comes out once. What its job had committed by a checkpoint in its log is
 that job's and is completed in its name; what travels in a savepoint becomes this lineage's.
+In a lineage that starts from where a stop has drained, event time begins anew.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from flowpoint.coordinator.user_sinks import naming_sink
 from flowpoint.errors import FlowPointError, SnapshotError
 from flowpoint.host.base import Host
 from flowpoint.model.manifest import Manifest, OperatorState, StateFile, SubtaskState
 from flowpoint.runtime.contracts import ConnectorContext, Sink, SinkWithFiles
+from flowpoint.runtime.failures import naming
 from flowpoint.snapshot import names
 from flowpoint.snapshot.manifests import check_file, write_manifest
 from flowpoint.snapshot.savepoints import FoundSnapshot
@@ -59,7 +60,7 @@ class Takeover:
             counted = [c for subtask in operator.subtasks for c in subtask.committables if not _travels(c)]
             for committable in counted:
                 try:
-                    with naming_sink(uid, "commit()"):
+                    with naming(uid, "commit()"):
                         await sink.commit(committable["data"], parents)
                 except FlowPointError as error:
                     self._warn(f"output of {self._source.path} is left as it is: {error}")
@@ -88,6 +89,7 @@ class Takeover:
             operators=operators,
             finished=False,
             handed_on=False,
+            drained=False,
         )
         await write_manifest(self._storage, own)
         return own
@@ -108,6 +110,7 @@ class Takeover:
             channels=channels,
             committables=tuple(committables),
             exports=(),
+            watermark=None if self._source.manifest.drained else state.watermark,
         )
 
     async def _own_file(self, file: StateFile, directory: str, taken: dict[str, str]) -> StateFile:
@@ -132,7 +135,7 @@ class Takeover:
             if problem:
                 raise SnapshotError(f"the savepoint {self._source.path} is damaged: {path} is {problem}")
         paths = [self._source.local_path(path) for path in committable["files"]]
-        with naming_sink(uid, "take_in()"):
+        with naming(uid, "take_in()"):
             data = await sink.take_in(committable["data"], paths, ctx)
         return {"checkpoint": committable["checkpoint"], "data": data}
 

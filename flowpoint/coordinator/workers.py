@@ -1,8 +1,9 @@
 """The worker processes of a job: start them, hear of their end, talk to them, kill them for certain.
 
 One slot per worker index. Each start of a slot is an incarnation with a random id; whatever comes from an older
-incarnation is dropped here. A worker is lost when its process ends or its control link breaks, whichever is seen first;
-`post` gets exactly one `Lost` per incarnation.
+incarnation is dropped here. A worker is lost when its process ends or its control link breaks; `post` gets exactly one
+`Lost` per incarnation. A link breaks by the end of the process, most often, and is seen to before it: so the end of the
+process is waited for a moment, as that says what has happened.
 
 Not here: what its loss means (`protocol.job`), heartbeats' deadlines (`protocol.membership`).
 """
@@ -10,9 +11,11 @@ Not here: what its loss means (`protocol.job`), heartbeats' deadlines (`protocol
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from flowpoint.coordinator.last_words import LastWords
 from flowpoint.errors import LinkLost, WorkerLost
 from flowpoint.host.base import Host, Link, Listener, Process
 from flowpoint.model import messages
@@ -62,23 +65,28 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A worker's process has ended or its link broke."""
+    """A worker's process has ended or its link broke. `exit_code` is that of a process that ended by itself, else 0."""
 
     worker: int
     pid: int
     reason: str
+    exit_code: int = 0
 
 
 WorkerEvent = Started | NotStarted | Joined | Received | Beat | Lost
 Post = Callable[[WorkerEvent], None]
 Arguments = Callable[[int, str, str], Sequence[str]]
+CAUSE_SECONDS = 0.05
+"""So long after a link the process at its end may be seen to end: then that is the cause, and not the link."""
+Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 
 
 @dataclass(slots=True)
 class _Slot:
     """One worker index: the incarnation that counts now.
 
-    `lost` says why it does not count any more, "" while it does. Its process may be there until `is_reaped`.
+    `lost` says why it does not count any more, "" while it does. Its process may be there until `is_reaped`. What it
+    prints stands in the log behind `log_size`.
     """
 
     incarnation: str
@@ -87,7 +95,7 @@ class _Slot:
     hello: messages.Hello | None = None
     lost: str = ""
     is_reaped: bool = False
-    watcher: asyncio.Task[None] | None = field(default=None, repr=False)
+    log_size: int = 0
 
     @property
     def is_lost(self) -> bool:
@@ -97,14 +105,19 @@ class _Slot:
 class Workers:
     """All workers of one coordinator."""
 
-    def __init__(self, host: Host, arguments: Arguments, log_path: str | None, post: Post) -> None:
-        """`arguments(index, incarnation, coordinator address)` makes the command line of a worker."""
+    def __init__(self, host: Host, arguments: Arguments, log_path: str | None, post: Post, spawn: Spawn) -> None:
+        """`arguments(index, incarnation, coordinator address)` makes the command line of a worker.
+
+        `spawn` starts a task beside, under a name.
+        """
         self._host = host
         self._arguments = arguments
         self._log_path = log_path
+        self._last_words = LastWords(host.disk, log_path)
         self._post = post
+        self._spawn = spawn
         self._slots: dict[int, _Slot] = {}
-        self._links: set[Link] = set()
+        self._links: dict[Link, tuple[int, _Slot] | None] = {}  # with the slot whose control link it is, if any
         self._listener: Listener | None = None
 
     async def listen(self) -> None:
@@ -112,13 +125,14 @@ class Workers:
         address = self._host.socket_address(f"c-{self._host.new_id()[:8]}")
         self._listener = await self._host.listen(address, self._on_link)
 
-    async def start(self, index: int, group: asyncio.TaskGroup) -> None:
+    async def start(self, index: int) -> None:
         """Start a new incarnation in a slot whose previous one is gone."""
         assert self._listener is not None
         old = self._slots.get(index)
         assert old is None or old.is_lost, f"worker {index} is started while incarnation={old} lives"
         slot = _Slot(self._host.new_id())
         self._slots[index] = slot
+        slot.log_size = await self._last_words.size()
         arguments = self._arguments(index, slot.incarnation, self._listener.address)
         try:
             slot.process = await self._host.start_process("worker", arguments, self._log_path)
@@ -133,19 +147,23 @@ class Workers:
             self._post(Lost(index, slot.process.pid, slot.lost))
         elif slot.hello is not None:
             self._post(Joined(index, slot.hello.pid, slot.incarnation))
-        slot.watcher = group.create_task(self._watch(index, slot, slot.process), name=f"watch worker {index}")
+        self._spawn(self._watch(index, slot, slot.process), f"watch worker {index}")
 
     async def _watch(self, index: int, slot: _Slot, process: Process) -> None:
         code = await process.wait()
         slot.is_reaped = True
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        self._lose(index, slot, f"worker {index} (pid {process.pid}) {how}")
+        who = f"worker {index} (pid {process.pid})"
+        if code < 0:
+            self._lose(index, slot, f"{who} was killed by signal {-code}")
+            return
+        said = await self._last_words.since(slot.log_size) if code and not slot.is_lost else ""
+        self._lose(index, slot, f"{who} ended with exit code {code}" + (f": {said}" if said else ""), code)
 
     def lose(self, index: int, reason: str) -> None:
         """Count a worker as lost although nothing broke: it has been silent for too long."""
         self._lose(index, self._slots[index], reason)
 
-    def _lose(self, index: int, slot: _Slot, reason: str) -> None:
+    def _lose(self, index: int, slot: _Slot, reason: str, exit_code: int = 0) -> None:
         if slot.is_lost:
             return
         slot.lost = reason
@@ -153,7 +171,15 @@ class Workers:
             slot.link.close()
         if slot.process is not None:
             # Else `start`, which waits for the process, tells it: by its pid, and after its `Started`.
-            self._post(Lost(index, slot.process.pid, reason))
+            self._post(Lost(index, slot.process.pid, reason, exit_code))
+
+    async def _lose_unless_ended(self, index: int, slot: _Slot, process: Process, reason: str) -> None:
+        """Its link is gone: so is the worker. If its process ends, too, whoever watches that says how."""
+        try:
+            async with asyncio.timeout(CAUSE_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            self._lose(index, slot, reason)
 
     # ------------------------------------------------------------------ links
 
@@ -171,14 +197,21 @@ class Workers:
                 self._on_message(link, message)
 
         def on_lost(reason: str) -> None:
-            self._links.discard(link)
-            for index, slot in self._slots.items():
-                if slot.link is link:
-                    pid = slot.hello.pid if slot.hello is not None else 0
-                    self._lose(index, slot, f"worker {index} (pid {pid}): control link lost: {reason}")
+            owner = self._links.pop(link)
+            if owner is not None:
+                self._on_control_lost(*owner, reason)
 
-        self._links.add(link)
+        self._links[link] = None
         link.start(on_frame, on_lost)
+
+    def _on_control_lost(self, index: int, slot: _Slot, reason: str) -> None:
+        pid = slot.hello.pid if slot.hello is not None else 0
+        why = f"worker {index} (pid {pid}): control link lost: {reason}"
+        if slot.process is None:
+            self._lose(index, slot, why)
+        else:
+            step = self._lose_unless_ended(index, slot, slot.process, why)
+            self._spawn(step, f"look what became of worker {index}")
 
     def _current(self, index: int, incarnation: str) -> _Slot | None:
         slot = self._slots.get(index)
@@ -190,14 +223,14 @@ class Workers:
             link.close()
             return
         slot.link, slot.hello = link, hello
+        self._links[link] = (hello.worker, slot)
         if slot.process is not None:
             self._post(Joined(hello.worker, hello.pid, hello.incarnation))
 
     def _on_message(self, link: Link, message: messages.Message) -> None:
-        for index, slot in self._slots.items():
-            if slot.link is link and not slot.is_lost:
-                self._post(Received(index, message))
-                return
+        owner = self._links.get(link)
+        if owner is not None and not owner[1].is_lost:
+            self._post(Received(owner[0], message))
 
     def send(self, index: int, message: messages.Message) -> None:
         """Send to one worker; nothing happens when it is lost (its `Lost` is on the way)."""

@@ -19,6 +19,9 @@ from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
+ORPHANED_EXIT_CODE = 75
+"""How a child ends whose parent is gone, as far as it knows."""
+
 
 class Link(Protocol):
     """One end of an ordered connection that carries frames (bytes)."""
@@ -61,6 +64,16 @@ class DiskFile(Protocol):
         """Close without syncing. Idempotent."""
 
 
+class OpenFile(Protocol):
+    """A file open for reading. It stays readable when all its names are removed."""
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Up to `size` bytes from `offset`, at once: for state that is read in the midst of a batch. OSError (EIO)."""
+
+    def close(self) -> None:
+        """Let go of it. Idempotent."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileStat:
     """Facts about a path. `mtime_ms` is epoch ms."""
@@ -78,6 +91,9 @@ class Disk(Protocol):
 
     async def read(self, path: str, offset: int = 0, size: int = -1) -> bytes:
         """Bytes from `offset`, at most `size` (-1: all). FileNotFoundError when missing."""
+
+    async def open(self, path: str) -> OpenFile:
+        """A file to read piece by piece. FileNotFoundError when missing."""
 
     async def create(self, path: str, *, private: bool = True) -> DiskFile:
         """A new, empty file. FileExistsError when there is one."""
@@ -165,5 +181,5 @@ class Host(Protocol):
     def start_heartbeat(self, address: str, frame: bytes, interval: float) -> Callable[[], None]:
         """Send `frame` to `address` every `interval` seconds, independent of the loop (own thread, own link).
 
-        Ends this process at once when that link is lost. Returns the function that stops it.
+        Ends this process at once, with ORPHANED_EXIT_CODE, when that link is lost. Returns the function that stops it.
         """

@@ -78,6 +78,12 @@ class BlockingDisk:
             raise OSError(errno.EINVAL, "not a regular file", path)
         return disk.read(path, offset, size)
 
+    async def open(self, path: str) -> disk.SystemOpenFile:
+        """See `host.base.Disk`. Refuses what `read` does."""
+        if not S_ISREG(os.stat(path).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        return disk.SystemOpenFile(path)
+
     async def create(self, path: str, *, private: bool = True) -> BlockingFile:
         """See `host.base.Disk`."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

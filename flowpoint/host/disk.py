@@ -123,6 +123,26 @@ class SystemFile:
             raise OSError(errno.EBADF, "the file is closed", self._path)
 
 
+class SystemOpenFile:
+    """A file open for reading."""
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """See `host.base.OpenFile`."""
+        data = os.pread(self._descriptor, size, offset)
+        while 0 < len(data) < size and (more := os.pread(self._descriptor, size - len(data), offset + len(data))):
+            data += more
+        return data
+
+    def close(self) -> None:
+        """See `host.base.OpenFile`."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
 class SystemDisk:
     """The local file system. `executor` runs what blocks."""
 
@@ -132,6 +152,10 @@ class SystemDisk:
     async def read(self, path: str, offset: int = 0, size: int = -1) -> bytes:
         """See `host.base.Disk`."""
         return await self._run(read, path, offset, size)
+
+    async def open(self, path: str) -> SystemOpenFile:
+        """See `host.base.Disk`."""
+        return await self._run(SystemOpenFile, path)
 
     async def create(self, path: str, *, private: bool = True) -> SystemFile:
         """See `host.base.Disk`."""

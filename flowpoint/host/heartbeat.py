@@ -18,8 +18,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from flowpoint.errors import LinkLost
+from flowpoint.host.base import ORPHANED_EXIT_CODE
 from flowpoint.host.framing import pack_length
-from flowpoint.host.processes import ORPHANED_EXIT_CODE
 
 READ_BYTES = 4096
 

@@ -194,9 +194,13 @@ class SystemLink(asyncio.Protocol):
 
 
 class SystemListener:
-    """A bound Unix socket."""
+    """A bound Unix socket. `listeners` is the set of those that are open, kept by their host."""
 
-    def __init__(self, server: asyncio.AbstractServer, address: str, inode: int) -> None:
+    def __init__(
+        self, listeners: set[SystemListener], server: asyncio.AbstractServer, address: str, inode: int
+    ) -> None:
+        self._listeners = listeners
+        listeners.add(self)
         self._server = server
         self._address = address
         self._inode = inode
@@ -208,13 +212,16 @@ class SystemListener:
 
     def close(self) -> None:
         """See `host.base.Listener`."""
+        self._listeners.discard(self)
         self._server.close()
         # The path may have a new owner by now; that one's socket is not ours to remove.
         if _inode(self._address) == self._inode:
             os.unlink(self._address)
 
 
-async def listen(address: str, links: set[SystemLink], on_link: Callable[[Link], None]) -> SystemListener:
+async def listen(
+    address: str, links: set[SystemLink], listeners: set[SystemListener], on_link: Callable[[Link], None]
+) -> SystemListener:
     """Bind a Unix socket, private to the user, and call `on_link` for every link that comes in.
 
     A socket file that a dead process left is replaced; one at which somebody answers is refused.
@@ -234,7 +241,7 @@ async def listen(address: str, links: set[SystemLink], on_link: Callable[[Link],
     except BaseException:
         sock.close()
         raise
-    return SystemListener(server, address, inode)
+    return SystemListener(listeners, server, address, inode)
 
 
 async def connect(address: str, links: set[SystemLink]) -> SystemLink:

@@ -18,15 +18,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 import psutil
 
 from flowpoint.errors import InternalError, TransientError, WorkerLost
+from flowpoint.host.base import ORPHANED_EXIT_CODE
+from flowpoint.host.module_path import command_of
 
 PR_SET_PDEATHSIG = 1
-
-_PACKAGE_ROOT = str(Path(__file__).parents[2])
 
 START_TIME_TOLERANCE = 1.0
 """Two readings of one process's start time differ by less: the kernel's boot time moves a little with the clock."""
@@ -36,9 +35,6 @@ KILL_SECONDS_MAX = 10.0
 
 LOOK_SECONDS = 0.05
 """How often a dying process is looked at."""
-
-ORPHANED_EXIT_CODE = 75
-"""How a worker ends whose coordinator is gone."""
 
 
 def module_of(role: str) -> str:
@@ -84,7 +80,7 @@ class SystemProcess:
 
 
 async def start_process(module: str, args: Sequence[str], log_path: str | None) -> SystemProcess:
-    """Run a module in a new interpreter, in its own session; what it prints is appended to `log_path` (None: shared).
+    """Run the `main()` of a module in a new interpreter and session; what it prints is appended to `log_path` (None: shared).
 
     Must be called in the thread that lives as long as this process: the parent-death signal follows the thread.
 
@@ -95,17 +91,12 @@ async def start_process(module: str, args: Sequence[str], log_path: str | None) 
     log = None if log_path is None else os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            # Without the working directory, whose files might have the names of modules of Python's library.
-            "-P",
-            "-m",
-            module,
+            *command_of(module),
             *args,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
-            env=_environment(),
         )
     except OSError as error:
         raise WorkerLost(
@@ -115,14 +106,6 @@ async def start_process(module: str, args: Sequence[str], log_path: str | None) 
         if log is not None:
             os.close(log)
     return SystemProcess(process)
-
-
-def _environment() -> dict[str, str]:
-    """The environment of a child: ours, and FlowPoint is found where it was found here."""
-    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    if _PACKAGE_ROOT not in paths:
-        paths.append(_PACKAGE_ROOT)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def die_with_parent(parent: int) -> None:

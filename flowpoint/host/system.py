@@ -43,6 +43,7 @@ class SystemHost:
         self._run_dir = run_dir
         self._short_dir: str | None = None
         self._links: set[links.SystemLink] = set()
+        self._listeners: set[links.SystemListener] = set()
         self._disk_threads = ThreadPoolExecutor(DISK_THREADS, "disk")
         self._threads = ThreadPoolExecutor(BLOCKING_THREADS, "blocking")
         self.disk: Disk = SystemDisk(self._disk_threads)
@@ -70,7 +71,7 @@ class SystemHost:
 
     async def listen(self, address: str, on_link: Callable[[Link], None]) -> links.SystemListener:
         """See `host.base.Host`. A socket file that a dead process left is replaced, a live one is refused (OSError)."""
-        return await links.listen(address, self._links, on_link)
+        return await links.listen(address, self._links, self._listeners, on_link)
 
     async def connect(self, address: str) -> links.SystemLink:
         """See `host.base.Host`."""
@@ -103,6 +104,8 @@ class SystemHost:
         Called last in a main. A blocking call that hangs is left behind; the interpreter would wait for it at its end,
         so a main that must end whatever happens leaves by `os._exit`.
         """
+        for listener in list(self._listeners):
+            listener.close()
         gone = [link.gone for link in self._links]
         for link in list(self._links):
             link.close()
@@ -111,6 +114,8 @@ class SystemHost:
             for link in list(self._links):
                 link.abort()
             await asyncio.wait(gone)
+        # A loop may close sockets in its next turn only.
+        await asyncio.sleep(0)
         self._disk_threads.shutdown(wait=False)
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._short_dir is not None:

@@ -61,12 +61,16 @@ class Claim:
             raise InternalError("workers recorded before the run itself")
         self.record(self._record.with_workers(workers))
 
-    def release(self, outcome: str, *, ended: int, reason: str = "") -> None:
-        """Say how the run ended (the kind of its last event) and let others run the job."""
+    def release(self, outcome: str, *, ended: int, reason: str = "", resume: str = "") -> None:
+        """Say how the run ended (the kind of its last event) and let others run the job.
+
+        `resume`: the command that goes on with it, when it is another one than was recorded.
+        """
         try:
             if self._record is not None:
                 _remove_socket(self.folder, self._record.socket)
-                self.record(replace(self._record, outcome=outcome, ended=ended, reason=reason, workers=(), token=""))
+                ending = replace(self._record, outcome=outcome, ended=ended, reason=reason, workers=(), token="")
+                self.record(replace(ending, resume=resume or ending.resume))
         except StorageError:
             # The job has ended as it has ended, and its commit log knows. `list` takes this run for killed.
             return

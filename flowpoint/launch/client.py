@@ -4,6 +4,9 @@ How it works: `run.json` tells the job's socket and token; one connection per qu
 only when something is done (a checkpoint, a stop) may take as long as it takes, but every `PROBE_SECONDS` the job is
 asked for its status on a second connection, so that a coordinator that hangs is noticed.
 
+A job does not listen yet when it has just been started, and no more when it is about to end. So nobody who cannot reach
+it is told anything before `run.json` or the process table has said which of the two it is (`_look_again`).
+
 Errors come back as they were raised in the job, by their class's name.
 Not here: the other end (`launch.http`).
 """
@@ -13,6 +16,8 @@ from __future__ import annotations
 import json
 import select
 import socket
+import time
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from typing import Any
 
@@ -20,9 +25,17 @@ from flowpoint import errors
 from flowpoint.errors import FlowPointError, InternalError, NotFoundError, TransientError
 from flowpoint.launch.control import Data
 from flowpoint.launch.home import Home, JobFolder, RunRecord
+from flowpoint.snapshot.places import MEMORY
 
 ANSWER_SECONDS = 10.0
 PROBE_SECONDS = 10.0
+START_SECONDS = 5.0
+"""Longer than a coordinator takes from writing `run.json` to listening."""
+
+END_SECONDS = 3.0
+"""Longer than a coordinator takes from closing its connections to saying how it ended."""
+
+LOOK_SECONDS = 0.05
 
 _ENDINGS = {
     "FINISHED": "it has finished",
@@ -32,6 +45,10 @@ _ENDINGS = {
     "KILLED": "its coordinator was killed",
     "RUNNING": "its coordinator does not listen yet, or no more",
 }
+
+
+class _OtherRun(Exception):
+    """The answer came from a later run of the job."""
 
 
 class JobClient:
@@ -67,6 +84,27 @@ class JobClient:
         return answer
 
     def _ask(self, method: str, path: str, seconds: float, *, patient: bool, body: Data | None = None) -> Any:
+        until = time.monotonic() + min(seconds, START_SECONDS)
+        while True:
+            try:
+                return self._ask_once(method, path, seconds, patient=patient, body=body)
+            except (FileNotFoundError, ConnectionRefusedError, _OtherRun):
+                self._look_again(until)
+            except TimeoutError:
+                raise TransientError(
+                    f"job {self._record.name!r} (pid {self._record.process.pid}) did not answer within {seconds:g} s: its"
+                    " coordinator is stopped or overloaded; try again, or look at"
+                    f" `flowpoint logs {self._record.name}`"
+                ) from None
+            except (OSError, HTTPException):
+                # It may have done what it was asked to do, so it is not asked again.
+                self._wait_for_end(time.monotonic() + END_SECONDS)
+                raise TransientError(
+                    f"job {self._record.name!r} closed the connection before it answered; look at"
+                    f" `flowpoint logs {self._record.name}`, and try again"
+                ) from None
+
+    def _ask_once(self, method: str, path: str, seconds: float, *, patient: bool, body: Data | None) -> Any:
         connection = _UnixConnection(self._record.socket, seconds)
         try:
             headers = {"Authorization": f"Bearer {self._record.token}"}
@@ -75,25 +113,44 @@ class JobClient:
                 self._wait_for_answer(connection)
             response = connection.getresponse()
             content = response.read()
-        except (FileNotFoundError, ConnectionRefusedError):
-            raise not_running(self._folder.read_run() or self._record) from None
-        except TimeoutError:
-            raise TransientError(
-                f"job {self._record.name!r} (pid {self._record.process.pid}) did not answer within {seconds:g} s: "
-                f"its coordinator is stopped or overloaded; try again, or look at `flowpoint logs {self._record.name}`"
-            ) from None
-        except (OSError, HTTPException) as error:
-            raise TransientError(
-                f"job {self._record.name!r} went away before it answered ({error!r}); "
-                f"`flowpoint logs {self._record.name}` tells why"
-            ) from error
         finally:
             connection.close()
+        if response.status == HTTPStatus.UNAUTHORIZED and self._is_other_run():
+            raise _OtherRun
         return _content(response.status, content)
+
+    def _is_other_run(self) -> bool:
+        """Whether the job has been started again since this client was made: then it wants another token."""
+        return self._newest().token != self._record.token
+
+    def _newest(self) -> RunRecord:
+        return self._folder.read_run() or self._record
+
+    def _look_again(self, until: float) -> None:
+        """Nobody listens: go on with the run that there is by now, if there is one and it is not too late.
+
+        Raises:
+            NotFoundError: The job has ended, or does not listen in time.
+        """
+        self._record = self._newest()
+        if self._record.state != "RUNNING" or time.monotonic() > until:
+            raise not_running(self._record)
+        time.sleep(LOOK_SECONDS)
+
+    def _wait_for_end(self, until: float) -> None:
+        """The connection broke: most likely the job is ending. Raises NotFoundError as soon as it has ended."""
+        while time.monotonic() < until:
+            record = self._newest()
+            if record.state != "RUNNING":
+                raise not_running(record)
+            time.sleep(LOOK_SECONDS)
 
     def _wait_for_answer(self, connection: HTTPConnection) -> None:
         while not select.select([connection.sock], [], [], PROBE_SECONDS)[0]:
-            self.get("/status")
+            try:
+                self.get("/status")
+            except NotFoundError:
+                return  # the job has ended: the answer is here by now, or never comes
 
 
 class _UnixConnection(HTTPConnection):
@@ -114,7 +171,9 @@ def not_running(record: RunRecord) -> NotFoundError:
     ending = _ENDINGS.get(record.state, record.state.lower())
     if record.state == "FAILED" and record.reason:
         ending = f"{ending} ({record.reason})"
-    advice = f"; `{record.resume}` continues it from its newest checkpoint" if record.resume else ""
+    is_gone = record.storage == MEMORY and " --from " not in record.resume
+    does = "starts it from the beginning, as its checkpoints went with it" if is_gone else "continues it"
+    advice = f"; `{record.resume}` {does}" if record.resume else ""
     return NotFoundError(f"job {record.name!r} is not running: {ending}{advice if record.state != 'FINISHED' else ''}")
 
 

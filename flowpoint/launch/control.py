@@ -51,10 +51,11 @@ class JobControl(Protocol):
     async def savepoint(self, to: str = "") -> Data:
         """Make a savepoint in a folder now and wait for its end. Raises CheckpointFailed."""
 
-    async def stop(self, to: str = "") -> Data:
+    async def stop(self, to: str = "", *, drain: bool = False) -> Data:
         """Take a last checkpoint, then end the job; returns that checkpoint. Raises CheckpointFailed: it runs on.
 
         `to`: also make a savepoint in this folder, which hands the job's output on; returns that savepoint instead.
+        `drain`: end time first: all timers fire.
         """
 
     async def rescale(self, parallelism: int) -> Data:
@@ -66,6 +67,9 @@ class JobControl(Protocol):
 
 class RunView(Protocol):
     """The shell's window on a job that it runs. Called on the coordinator's loop, so both must return at once."""
+
+    shows_figures: bool
+    """Whether `refresh` is of any use."""
 
     def on_event(self, event: Event) -> None:
         """Something happened."""
@@ -93,6 +97,7 @@ class RunOptions:
     take_output: bool = False
     allow_non_restored: bool = False
     accept_duplicates: bool = False
+    resume_drained: bool = False
     skip_lost_input: bool = False
     source: str | None = None
     claim: bool = False

@@ -9,7 +9,7 @@ Not here: pending and failed checkpoints; only the running job knows of them. Re
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+import os
 
 from flowpoint.errors import SnapshotError
 from flowpoint.host.system import SystemHost
@@ -18,7 +18,7 @@ from flowpoint.launch.home import Home
 from flowpoint.model.commits import CommitEntry
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.manifests import read_manifest
-from flowpoint.snapshot.storage import FolderStorage, Storage
+from flowpoint.snapshot.places import MEMORY, FolderPlace, Place
 
 _SNAPSHOTS = frozenset({"checkpoint", "savepoint"})
 
@@ -30,21 +30,22 @@ def list_checkpoints(home: Home, name: str) -> list[Data]:
         SnapshotError: An entry of the commit log itself is damaged.
     """
     record = home.job(name).read_run()
-    root = Path(record.storage) if record is not None and record.storage else home.checkpoints(name)
-    if not root.is_dir():
+    root = record.storage if record is not None and record.storage else str(home.checkpoints(name))
+    if root == MEMORY or not os.path.isdir(root):
+        # What was in memory went with the coordinator.
         return []
     host = SystemHost("history", str(home.root))
-    storage = FolderStorage(host.disk, host.new_id, str(root))
-    return asyncio.run(describe_retained(storage, CommitLog(storage, "", host), str(root)))
+    place = FolderPlace(host, root)
+    return asyncio.run(describe_retained(place, CommitLog(place.storage, "", host)))
 
 
-async def describe_retained(storage: Storage, log: CommitLog, root: str) -> list[Data]:
-    """What the commit log of a storage says of its checkpoints, oldest first."""
+async def describe_retained(place: Place, log: CommitLog) -> list[Data]:
+    """What the commit log of a place says of its checkpoints, oldest first."""
     entries = await log.entries()
-    return [await _describe(storage, entry, Path(root)) for entry in entries if entry.kind in _SNAPSHOTS]
+    return [await _describe(place, entry) for entry in entries if entry.kind in _SNAPSHOTS]
 
 
-async def _describe(storage: Storage, entry: CommitEntry, root: Path) -> Data:
+async def _describe(place: Place, entry: CommitEntry) -> Data:
     if entry.kind == "savepoint":
         return _describe_savepoint(entry)
     data: Data = {
@@ -56,11 +57,11 @@ async def _describe(storage: Storage, entry: CommitEntry, root: Path) -> Data:
         "duration_ms": entry.extra.get("duration_ms"),
         "bytes": None,
         "parent": entry.parent,
-        "path": str(root / entry.directory),
+        "path": place.path(entry.directory),
         "reason": "",
     }
     try:
-        manifest = await read_manifest(storage, entry.directory)
+        manifest = await read_manifest(place.storage, entry.directory)
     except SnapshotError as error:
         return data | {"state": "damaged", "reason": str(error)}
     return data | {"started": manifest.created, "bytes": sum(file.bytes for file in manifest.files())}

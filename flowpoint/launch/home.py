@@ -19,7 +19,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +77,9 @@ class ProcessId:
 class RunRecord:
     """The content of `run.json`.
 
-    socket, token: the job's HTTP interface. storage: the folder of its checkpoints. resume: the command that continues
-    it. started, ended: epoch ms. outcome: the kind of the run's last event; empty while it runs and after a crash.
+    socket, token: the job's HTTP interface. storage: the folder of its checkpoints, or "memory". resume: the command that
+    continues it. started, ended: epoch ms. outcome: the kind of the run's last event; empty while it runs and after a crash.
+    traits: what the next run compares its job file with (`launch.traits`).
     """
 
     name: str
@@ -93,6 +94,7 @@ class RunRecord:
     outcome: str = ""
     reason: str = ""
     workers: tuple[ProcessId, ...] = ()
+    traits: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """As text."""

@@ -3,6 +3,7 @@
     GET  /status /workers /checkpoints
     POST /checkpoint /cancel                answered when it is done
     POST /savepoint /stop {"to": folder}    the same; "" or no body: the default folder, and for stop no savepoint
+                          {"drain": true}   for stop: end time first
     POST /rescale {"parallelism": number}   the same
     an error is {"error": {"kind": <class in flowpoint.errors>, "message": <for a person>}}
 
@@ -55,7 +56,10 @@ async def _savepoint(control: JobControl, body: Body) -> Any:
 
 
 async def _stop(control: JobControl, body: Body) -> Any:
-    return await control.stop(_folder(body))
+    drain = body.get("drain", False)
+    if not isinstance(drain, bool):
+        raise UsageError(f"cannot stop with drain={drain!r}: it must be true or false")
+    return await control.stop(_folder(body), drain=drain)
 
 
 async def _rescale(control: JobControl, body: Body) -> Any:

@@ -21,13 +21,15 @@ from typing import Any
 import uvloop
 
 from flowpoint import errors
-from flowpoint.coordinator.coordinator import Coordinator, Outcome
+from flowpoint.coordinator.coordinator import Coordinator
+from flowpoint.coordinator.ending import Outcome
 from flowpoint.coordinator.job import JobToRun
 from flowpoint.errors import FlowPointError, JobError
 from flowpoint.host.base import Process
 from flowpoint.host.system import SystemHost
 from flowpoint.launch.config import load_settings
 from flowpoint.launch.jobfile import JobObject
+from flowpoint.launch.places import open_place
 from flowpoint.launch.worker_main import load_with
 from flowpoint.model.events import Event, EventKind
 from flowpoint.plan.compile import compile_graph
@@ -125,7 +127,7 @@ async def _run(job: JobObject) -> Outcome:
                 operators=compiled.operators,
                 settings=settings,
                 source={"parallelism": settings.parallelism},
-                storage=settings.checkpoint.storage.removeprefix("file://") or f"{folder}/checkpoints",
+                place=open_place(host, settings.checkpoint, compiled.plan.job, f"{folder}/checkpoints"),
                 work_dir=f"{folder}/work",
                 arguments=lambda index, incarnation, address: [str(index), incarnation, address],
             )

@@ -3,6 +3,8 @@
 The coordinator calls `load_source` and hands the bytes to its workers; `build_job` does the same thing in both, so that
 both mean the same job (rule 20). The file runs as the module `flowpoint_job`, whatever it is called, so that
 the names of its classes do not change when it is moved. `if __name__ == "__main__":` is therefore false in it.
+Its neighbours can be imported, but unlike a script's they come last: a job may be called numbers.py or rich.py, and who
+imports the real one must get it (`host.module_path`).
 
 Invariants: the bytes executed are the bytes of the `JobSource`, also in tracebacks, even if the file has changed since.
 A failure raises UsageError; if the author's own code raised, that exception is the `__cause__`, and its traceback
@@ -13,11 +15,12 @@ Not here: whether the job makes sense (`plan.validate`), and whether its name be
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import inspect
 import linecache
 import os
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -26,6 +29,8 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any, Protocol, runtime_checkable
 
 from flowpoint.errors import FlowPointError, UsageError
+from flowpoint.host.module_path import put_last
+from flowpoint.launch.params import Params
 from flowpoint.plan.graph import StreamGraph
 
 MODULE_NAME = "flowpoint_job"
@@ -61,17 +66,6 @@ class JobSource:
         return cls(data["path"], data["content"])
 
 
-class Params(dict[str, str]):
-    """The `--param` values; asking for one that was not given tells the person at the shell, not the author."""
-
-    def __init__(self, path: str, values: Mapping[str, str]) -> None:
-        super().__init__(values)
-        self._path = path
-
-    def __missing__(self, name: str) -> str:
-        raise UsageError(f"job file {self._path} needs a value for {name!r}: add --param {name}=VALUE")
-
-
 def load_source(path: str) -> JobSource:
     """Read a job file.
 
@@ -90,8 +84,10 @@ def load_source(path: str) -> JobSource:
         raise UsageError(f"job file {path} cannot be read: {error.strerror}") from error
 
 
-def build_job(source: JobSource, params: Mapping[str, str]) -> JobObject:
+def build_job(source: JobSource, params: Mapping[str, str], warn: Callable[[str], None] | None = None) -> JobObject:
     """Execute a job file and return its job: its `job`, or what its `build()` or `build(params)` returns.
+
+    `warn` takes a sentence for each thing that would surprise the author: an import, a parameter that nobody reads.
 
     Raises:
         UsageError: It cannot be executed, has no job, or has no use for `params`.
@@ -99,7 +95,12 @@ def build_job(source: JobSource, params: Mapping[str, str]) -> JobObject:
     code = _compile(source)
     with _as_main_folder(source):
         module = _execute(source, code)
-        return _find_job(source, vars(module), Params(source.path, params))
+        given = Params(source.path, params)
+        job = _find_job(source, vars(module), given)
+    if warn is not None:
+        for sentence in (*given.warnings(), *_hidden_neighbours(source)):
+            warn(sentence)
+    return job
 
 
 def is_loading() -> bool:
@@ -118,10 +119,8 @@ def _compile(source: JobSource) -> CodeType:
 
 @contextmanager
 def _as_main_folder(source: JobSource) -> Iterator[None]:
-    """Let the job file import its neighbours, as a script can, now and later on; and mark that it is loading."""
-    folder = os.path.dirname(source.path)
-    if folder not in sys.path:
-        sys.path.insert(_after_the_library(), folder)
+    """Let the job file import its neighbours, now and later on; and mark that it is loading."""
+    put_last(os.path.dirname(source.path))
     token = _loading.set(True)
     try:
         yield
@@ -129,14 +128,35 @@ def _as_main_folder(source: JobSource) -> Iterator[None]:
         _loading.reset(token)
 
 
-def _after_the_library() -> int:
-    """The place in `sys.path` behind Python's own library and before what was installed.
+def _hidden_neighbours(source: JobSource) -> list[str]:
+    """Modules that a job file that was built imports and that are not the neighbours of that name: one sentence each."""
+    folder = os.path.dirname(source.path)
+    sentences = []
+    for name in sorted(_imported_names(source) - {"__main__", MODULE_NAME}):
+        beside = next(
+            (path for path in (f"{name}.py", f"{name}/__init__.py") if os.path.exists(f"{folder}/{path}")), ""
+        )
+        if not beside or os.path.join(folder, beside) == source.path:
+            continue
+        found = importlib.util.find_spec(name)
+        if found is not None and found.origin != os.path.join(folder, beside):
+            where = "Python's own" if name in sys.stdlib_module_names else f"the one in {found.origin}"
+            sentences.append(
+                f"`import {name}` in {source.path} takes {where}, not {beside} beside it: Python's library and installed"
+                f" packages come first; to import {beside}, give it another name"
+            )
+    return sentences
 
-    A job may well be called numbers.py or queue.py; whoever imports the library's module later on must not get it.
-    """
-    stdlib = sysconfig.get_path("stdlib")
-    library = (stdlib, os.path.join(stdlib, "lib-dynload"))
-    return max((i for i, path in enumerate(sys.path) if path in library), default=-1) + 1
+
+def _imported_names(source: JobSource) -> set[str]:
+    """The top-level modules that the text of a job file imports, anywhere in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source.content)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return names
 
 
 def _execute(source: JobSource, code: CodeType) -> ModuleType:

@@ -5,7 +5,8 @@
 Everything that can be refused is refused before anything is started. The HTTP interface comes up while the workers
 start, so that its import costs no time of the job's.
 
-Not here: what happens to the job (`coordinator`), what is printed (`cli`).
+Not here: what happens to the job (`coordinator`), what is printed (`cli`), what a signal asks for
+(`launch.interrupts`).
 """
 
 from __future__ import annotations
@@ -13,35 +14,40 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import signal
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvloop
 
-from flowpoint.coordinator.checkpoints import CheckpointRecord
-from flowpoint.coordinator.coordinator import Coordinator, Outcome
-from flowpoint.coordinator.job import JobToRun, Wishes
+from flowpoint.coordinator.coordinator import Coordinator
+from flowpoint.coordinator.ending import Outcome
+from flowpoint.coordinator.job import JobToRun, Wishes, widest
 from flowpoint.coordinator.origin import rescaled_to
-from flowpoint.errors import ConfigError, NotFoundError, UsageError
+from flowpoint.errors import NotFoundError, UsageError
 from flowpoint.host.system import SystemHost
 from flowpoint.launch.claim import Claim, claim_job
 from flowpoint.launch.config import load_settings
 from flowpoint.launch.control import Data, Event, EventKind, RunOptions, RunView
 from flowpoint.launch.home import Home, ProcessId, RunRecord
+from flowpoint.launch.interrupts import Interrupts
 from flowpoint.launch.job_log import JobLog
 from flowpoint.launch.jobfile import build_job, load_source
+from flowpoint.launch.lost_attributes import lost_attributes
+from flowpoint.launch.places import check_place, open_place, place_notes
+from flowpoint.launch.traits import changes, traits_of
 from flowpoint.launch.worker_arguments import worker_arguments
+from flowpoint.model.commits import CommitEntry
 from flowpoint.model.settings import Settings
 from flowpoint.plan.compile import CompiledJob, compile_graph
 from flowpoint.plan.graph import StreamGraph
 from flowpoint.protocol.job_table import JobState
-from flowpoint.protocol.recovery import standing
+from flowpoint.protocol.recovery import CommitKind, standing
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.names import MANIFEST
-from flowpoint.snapshot.storage import FolderStorage
+from flowpoint.snapshot.places import Place
 
 if TYPE_CHECKING:
     from flowpoint.launch.running import RunningJob
@@ -65,6 +71,8 @@ class _Assembled:
     compiled: CompiledJob
     settings: Settings
     source: Data
+    warnings: tuple[str, ...]
+    """About the job file and how it was called; the plan has its own."""
 
     @property
     def name(self) -> str:
@@ -90,16 +98,17 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
     if options.source is not None:
         _require_snapshot(options.source)
     home = Home.from_environment()
-    _check_storage(assembled.settings.checkpoint.storage)
+    check_place(assembled.settings.checkpoint.storage)
     host = SystemHost("coordinator", str(home.job(assembled.name).path))
     claim = claim_job(home, assembled.name, ProcessId(host.pid, host.start_time))
     outcome: Outcome | None = None
+    run = _Run(assembled, home, claim, host, view)
     try:
-        outcome = uvloop.run(_Run(assembled, home, claim, host, view).run())
+        outcome = uvloop.run(run.run())
     finally:
         state = outcome.state if outcome is not None else JobState.FAILED
         reason = outcome.reason if outcome is not None else "the coordinator ended by an error of its own"
-        claim.release(_LAST[state].value, ended=host.wall_ms(), reason=reason)
+        claim.release(_LAST[state].value, ended=host.wall_ms(), reason=reason, resume=run.resume)
     return outcome.exit_code
 
 
@@ -115,7 +124,8 @@ def _require_snapshot(path: str) -> None:
 
 def _assemble(options: RunOptions) -> _Assembled:
     source = load_source(options.job_file)
-    job = build_job(source, dict(options.params))
+    warnings: list[str] = []
+    job = build_job(source, options.params, warnings.append)
     overrides = list(options.settings)
     if options.parallelism is not None:
         overrides.append(f"parallelism={options.parallelism}")
@@ -124,6 +134,7 @@ def _assemble(options: RunOptions) -> _Assembled:
     settings = load_settings(options.config_file, job.config, os.environ, overrides)
     graph = job.graph()
     compiled = compile_graph(graph, settings.parallelism, settings.max_parallelism, name=options.name)
+    warnings.extend(lost_attributes(compiled))
     shipped: Data = {
         **source.to_data(),
         "params": dict(options.params),
@@ -131,21 +142,7 @@ def _assemble(options: RunOptions) -> _Assembled:
         "skip_lost_input": options.skip_lost_input,
         "allow_non_restored": options.allow_non_restored,
     }
-    return _Assembled(options, graph, compiled, settings, shipped)
-
-
-def _check_storage(storage: str) -> None:
-    """Refuse a checkpoint folder that cannot be used before anything depends on it."""
-    folder = storage.removeprefix("file://")
-    if not folder:
-        return
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot use checkpoint.storage = {storage!r}: {error.strerror} ({error.filename}); "
-            "set it to a folder that you can write to"
-        ) from error
+    return _Assembled(options, graph, compiled, settings, shipped, tuple(warnings))
 
 
 class _Run:
@@ -160,41 +157,47 @@ class _Run:
         self._log = JobLog(claim.folder.log)
         self._token = secrets.token_hex(16)
         self._socket = claim.socket_address()
-        self._interrupts = 0
+        self._interrupts: Interrupts | None = None
+        self.resume = assembled.options.resume_command()
+        """What a person types to go on with the job."""
+        default = str(home.checkpoints(assembled.name))
+        self._place: Place = open_place(host, assembled.settings.checkpoint, assembled.name, default)
 
     async def run(self) -> Outcome:
         """Run to the end."""
-        rescaled = await self._rescaled()
+        entries = await self._continued_entries()
+        rescaled = self._rescaled(entries)
         if rescaled:
             self._assembled = self._assembled.at(rescaled)
         job = self._job(self._assembled)
         await self._kill_stale()
         self._record(job)
         coordinator = Coordinator(self._host, job, self._emit, self._on_workers)
-        self._announce(job)
+        self._announce(self._changes(job, entries))
+        self._interrupts = Interrupts(coordinator.requests, self._emit)
         try:
-            with _Signals(lambda: self._interrupt(coordinator)):
+            with self._interrupts:
                 outcome = await self._run_beside_http(coordinator, job)
         finally:
             await self._host.disk.remove_tree(job.work_dir)
+        self.resume = self._resume_command(coordinator)
         self._tell_end(outcome)
         self._log.close()
         await self._host.close()
         return outcome
 
-    def _storage_root(self) -> str:
-        storage = self._assembled.settings.checkpoint.storage.removeprefix("file://")
-        name = self._assembled.name
-        return f"{os.path.abspath(storage)}/{name}" if storage else str(self._home.checkpoints(name))
-
-    async def _rescaled(self) -> int:
-        """The parallelism that the job has by a rescale in an earlier run, unless the person says another one now."""
+    async def _continued_entries(self) -> list[CommitEntry]:
+        """The commit log that this run goes on with; empty when the person says to begin with something else."""
         options = self._assembled.options
-        if options.names_parallelism() or options.fresh or options.source is not None:
+        if options.fresh or options.source is not None:
+            return []
+        return standing(await CommitLog(self._place.storage, "", self._host).entries())
+
+    def _rescaled(self, entries: list[CommitEntry]) -> int:
+        """The parallelism that the job has by a rescale in an earlier run, unless the person says another one now."""
+        if self._assembled.options.names_parallelism() or not entries:
             return 0
-        storage = FolderStorage(self._host.disk, self._host.new_id, self._storage_root())
-        entries = standing(await CommitLog(storage, "", self._host).entries())
-        return rescaled_to(entries, entries[-1].lineage) if entries else 0
+        return rescaled_to(entries, entries[-1].lineage)
 
     def _replan(self, parallelism: int) -> JobToRun:
         """The job with another parallelism."""
@@ -213,7 +216,7 @@ class _Run:
             operators=assembled.compiled.operators,
             settings=settings,
             source=assembled.source,
-            storage=self._storage_root(),
+            place=self._place,
             savepoints=str(self._home.savepoints),
             replan=self._replan,
             work_dir=str(self._home.work(name)),
@@ -225,6 +228,7 @@ class _Run:
                 allow_non_restored=options.allow_non_restored,
                 accept_duplicates=options.accept_duplicates,
                 skip_lost_input=options.skip_lost_input,
+                resume_drained=options.resume_drained,
                 source=os.path.abspath(options.source) if options.source else "",
                 claim=options.claim,
             ),
@@ -246,16 +250,34 @@ class _Run:
                 job_file=str(self._assembled.source["path"]),
                 socket=self._socket,
                 token=self._token,
-                storage=job.storage,
-                resume=self._assembled.options.resume_command(),
+                storage=self._place.name,
+                resume=self.resume,
                 started=self._host.wall_ms(),
+                traits=traits_of(self._assembled.compiled),
             )
         )
 
     def _on_workers(self, pids: dict[int, tuple[int, float]]) -> None:
         self._claim.record_workers(tuple(ProcessId(pid, start_time) for pid, start_time in pids.values()))
 
-    def _announce(self, job: JobToRun) -> None:
+    def _resume_command(self, coordinator: Coordinator) -> str:
+        """What goes on where this run has ended: a rescale is remembered, a stop with a savepoint has handed on to it."""
+        options, last = self._assembled.options, coordinator.checkpoints.last_completed
+        if options.parallelism != widest(coordinator.plan):
+            options = replace(options, parallelism=None)
+        command = options.resume_command()
+        if last is not None and last.savepoint_bytes is not None:
+            command += f" --from {shlex.quote(last.savepoint)}"
+        return command
+
+    def _changes(self, job: JobToRun, entries: list[CommitEntry]) -> list[str]:
+        """What the job file says otherwise than in the run whose checkpoints this one goes on with."""
+        previous, kinds = self._claim.previous, {entry.kind for entry in entries}
+        if CommitKind.CHECKPOINT not in kinds or previous is None or previous.storage != job.place.name:
+            return []
+        return list(changes(self._assembled.compiled, previous.traits))
+
+    def _announce(self, changed: Sequence[str]) -> None:
         path = self._assembled.source["path"]
         data = {
             "name": self._assembled.name,
@@ -263,17 +285,25 @@ class _Run:
             "job_file": path,
             "log": str(self._claim.folder.log),
         }
-        self._emit(Event(EventKind.STARTED, f"job {self._assembled.name} started (pid {self._host.pid})", data))
+        name = self._assembled.name
+        text = f"job {name} started (pid {self._host.pid}); what it prints goes to its log: `flowpoint logs {name}`"
+        self._emit(Event(EventKind.STARTED, text, data))
         previous = self._claim.previous
         if previous is not None and previous.job_file != path:
             text = f"the job {self._assembled.name!r} was last run from {previous.job_file}, this is {path}"
             self._emit(Event(EventKind.WARNING, text))
-        for warning in self._assembled.compiled.warnings:
+        before = previous.storage if previous is not None else ""
+        starts_over = self._assembled.options.fresh or self._assembled.options.source is not None
+        for note in place_notes(self._place.name, "" if starts_over else before):
+            self._emit(Event(EventKind.WARNING, note))
+        for warning in (*self._assembled.warnings, *self._assembled.compiled.warnings, *changed):
             self._emit(Event(EventKind.WARNING, warning))
 
     def _emit(self, event: Event) -> None:
         self._log.write(event, self._host.wall_ms())
         self._show(lambda view: view.on_event(event))
+        if self._interrupts is not None:
+            self._interrupts.on_event(event)
 
     def _show(self, call: Callable[[RunView], None]) -> None:
         """Tell the view, if there is one left: a full disk behind stdout or a terminal that has gone ends no job."""
@@ -316,31 +346,23 @@ class _Run:
             await self._refresh(running)
         finally:
             # The last picture is the one that stays.
-            self._show(lambda view: view.refresh(running.status(), running.workers()))
+            self._show_figures(running)
             await server.close()
 
     async def _refresh(self, running: RunningJob) -> None:
         while True:
-            self._show(lambda view: view.refresh(running.status(), running.workers()))
+            self._show_figures(running)
             await asyncio.sleep(REFRESH_SECONDS)
 
-    def _interrupt(self, coordinator: Coordinator) -> None:
-        """The first signal stops gracefully, the second cancels."""
-        self._interrupts += 1
-        if self._interrupts == 1:
-            coordinator.request_stop(130).add_done_callback(self._on_stop_settled)
-        else:
-            coordinator.request_cancel(130)
-
-    def _on_stop_settled(self, stop: asyncio.Future[CheckpointRecord]) -> None:
-        """A stop that did not come about is told, and the next signal asks for one again."""
-        error = None if stop.cancelled() else stop.exception()
-        if error is not None:
-            self._interrupts = 0
-            self._emit(Event(EventKind.WARNING, str(error)))
+    def _show_figures(self, running: RunningJob) -> None:
+        if self._view is not None and self._view.shows_figures:
+            self._show(lambda view: view.refresh(running.status(), running.workers()))
 
     def _tell_end(self, outcome: Outcome) -> None:
         data: Data = {"exit_code": outcome.exit_code}
+        printed = self._log.printed()
+        if printed.last:
+            data["printed"] = {"lines": printed.lines, "last": list(printed.last)}
         if outcome.state is JobState.FAILED and outcome.failure is not None:
             failure = outcome.failure
             data |= {"kind": failure.kind, "trace": failure.trace, "operator": failure.operator}
@@ -349,20 +371,3 @@ class _Run:
         if outcome.state is JobState.FAILED:
             text = f"job {self._assembled.name} failed: {outcome.reason}"
         self._emit(Event(_LAST[outcome.state], text, data))
-
-
-class _Signals:
-    """SIGINT and SIGTERM call `interrupt` while this is entered."""
-
-    def __init__(self, interrupt: Callable[[], None]) -> None:
-        self._interrupt = interrupt
-
-    def __enter__(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._interrupt)
-
-    def __exit__(self, *_: object) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)

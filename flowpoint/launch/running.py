@@ -13,8 +13,38 @@ from flowpoint.errors import CheckpointFailed
 from flowpoint.host.base import Host
 from flowpoint.launch.control import Data
 from flowpoint.launch.history import describe_retained
+from flowpoint.protocol.job_table import JobState
 from flowpoint.snapshot.commit_log import CommitLog
-from flowpoint.snapshot.storage import FolderStorage
+
+CPU_SECONDS = 1.0
+"""Shorter looks say little: the kernel counts CPU in hundredths of a second, and many may ask at once."""
+
+
+class _Process:
+    """What a process uses. Whoever asks gets the same numbers: one look does not shorten the other's."""
+
+    def __init__(self, pid: int) -> None:
+        self._process = psutil.Process(pid)
+        # The first look covers its whole life.
+        self._looked_at = self._process.create_time()
+        self._used = 0.0
+        self._percent: float | None = None
+
+    def cpu_percent(self, now: float) -> float:
+        """Percent of a core, over the last `CPU_SECONDS` or somewhat longer. `now`: epoch seconds."""
+        passed = now - self._looked_at
+        # A clock that was set back tells nothing until it has caught up.
+        if passed > 0 and (self._percent is None or passed >= CPU_SECONDS):
+            times = self._process.cpu_times()
+            used = times.user + times.system
+            self._percent = round(100 * (used - self._used) / passed, 1)
+            self._looked_at, self._used = now, used
+        return self._percent or 0.0
+
+    def rss_bytes(self) -> int:
+        """Memory that it has now."""
+        rss: int = self._process.memory_info().rss
+        return rss
 
 
 class RunningJob:
@@ -25,7 +55,7 @@ class RunningJob:
         self._job = job
         self._facts = facts
         self._host = host
-        self._processes: dict[int, psutil.Process] = {}
+        self._processes: dict[int, _Process] = {}
 
     def status(self) -> Data:
         """See `JobControl`."""
@@ -48,13 +78,18 @@ class RunningJob:
             "records_in": statistics.records_in,
             "records_out": statistics.records_out,
             "rate": round(statistics.rate(), 1),
-            "lag": None,
+            "lag": self._lag(),
             "backpressure": round(min(statistics.backpressure(), 1.0), 3),
             "last_checkpoint": shown,
             "reason": coordinator.reason,
             "operators": statistics.operators(),
             **self._facts,
         }
+
+    def _lag(self) -> float | None:
+        """How many seconds event time is behind the clock in the output; None where there is no event time."""
+        watermark = self._coordinator.statistics.watermark()
+        return None if watermark is None else max(0, self._host.wall_ms() - watermark) / 1000
 
     def workers(self) -> list[Data]:
         """See `JobControl`."""
@@ -77,41 +112,47 @@ class RunningJob:
         return shown
 
     def _usage(self, pid: int) -> tuple[float, int]:
-        """CPU since the last look, in percent of a core, and resident memory in bytes; zeros when it has just ended."""
+        """CPU of about the last second, in percent of a core, and resident memory in bytes; zeros when it has ended."""
         try:
-            process = self._processes.setdefault(pid, psutil.Process(pid))
-            return process.cpu_percent(), process.memory_info().rss
+            process = self._processes.get(pid)
+            if process is None:
+                process = self._processes[pid] = _Process(pid)
+            return process.cpu_percent(self._host.wall_ms() / 1000), process.rss_bytes()
         except psutil.Error:
             self._processes.pop(pid, None)
             return 0.0, 0
 
     async def checkpoints(self) -> list[Data]:
         """See `JobControl`."""
-        storage = FolderStorage(self._host.disk, self._host.new_id, self._job.storage)
-        retained = await describe_retained(storage, CommitLog(storage, "", self._host), self._job.storage)
+        retained = await describe_retained(self._job.place, CommitLog(self._job.place.storage, "", self._host))
         known = [record.to_data() for record in self._coordinator.checkpoints.history]
         by_id = {(data["id"], data["attempt"]): data for data in retained}
         for data in known:
-            path = data["path"] if data["kind"] == "savepoint" else f"{self._job.storage}/{data['path']}"
+            path = data["path"] if data["kind"] == "savepoint" else self._job.place.path(data["path"])
             if data["state"] != "completed" or (data["id"], data["attempt"]) in by_id:
                 by_id[data["id"], data["attempt"]] = data | {"path": path}
         return [by_id[key] for key in sorted(by_id)]
 
     async def checkpoint(self) -> Data:
         """See `JobControl`."""
-        record = await self._coordinator.request_checkpoint()
-        return record.to_data() | {"path": f"{self._job.storage}/{record.path}"}
+        record = await self._coordinator.requests.checkpoint()
+        return record.to_data() | {"path": self._job.place.path(record.path)}
 
     async def savepoint(self, to: str = "") -> Data:
         """See `JobControl`."""
-        record = await self._coordinator.request_savepoint(to)
+        record = await self._coordinator.requests.savepoint(to)
         return record.to_data()
 
-    async def stop(self, to: str = "") -> Data:
+    async def stop(self, to: str = "", *, drain: bool = False) -> Data:
         """See `JobControl`."""
-        record = await self._coordinator.request_stop(0, to)
+        record = await self._coordinator.requests.stop(0, to, drain=drain)
+        if drain and not record.drained and self._coordinator.state is JobState.STOPPED:
+            raise CheckpointFailed(
+                "the job was stopped, but not drained: somebody else stopped it without --drain; its timers have not fired, "
+                "and the next run goes on where it was"
+            )
         if not to:
-            return record.to_data() | {"path": f"{self._job.storage}/{record.path}"}
+            return record.to_data() | {"path": self._job.place.path(record.path)}
         if record.savepoint_bytes is None or not record.savepoint.startswith(f"{to.rstrip('/')}/"):
             raise CheckpointFailed(
                 "the job has ended without this savepoint: it was stopped by somebody else, or had read all its input; "
@@ -121,11 +162,11 @@ class RunningJob:
 
     async def rescale(self, parallelism: int) -> Data:
         """See `JobControl`."""
-        await self._coordinator.request_rescale(parallelism)
+        await self._coordinator.requests.rescale(parallelism)
         return self.status()
 
     async def cancel(self) -> Data:
         """See `JobControl`."""
-        self._coordinator.request_cancel(130)
+        self._coordinator.requests.cancel(130)
         await self._coordinator.is_over.wait()
         return self.status()

@@ -83,12 +83,12 @@ def _positive_duration(value: object) -> float:
 
 
 def _storage(value: object) -> str:
-    """A folder, as a path or file:// address; "" for the one under the home."""
+    """A folder, as a path or file:// address; "" for the one under the home; "memory" for the coordinator's."""
     if not isinstance(value, str) or "\0" in value:
-        raise ValueError("a folder, as a path or a file:// address")
+        raise ValueError("a folder, as a path or a file:// address, or memory")
     scheme = value.partition("://")[0] if "://" in value else ""
-    if value == "memory" or (scheme and scheme != "file"):
-        raise NotSupportedError("use a folder, as a path or a file:// address")
+    if scheme and scheme != "file":
+        raise NotSupportedError("use a folder, as a path or a file:// address, or memory")
     if scheme and not value.startswith("file:///"):
         raise ValueError("a file:// address with an absolute path, such as file:///var/checkpoints")
     return value

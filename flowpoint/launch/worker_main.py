@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -60,11 +61,15 @@ def main() -> None:
     import uvloop
 
     from flowpoint.host.system import SystemHost
+    from flowpoint.launch.job_log import line_of
+
+    # Lines of several workers go to one file: whole, and at once, so that a kill loses none.
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
 
     def log(text: str) -> None:
         # On a full disk the line is lost, and only it (rule 23).
         with suppress(OSError):
-            print(text, flush=True)
+            sys.stdout.write(line_of("worker", f"{arguments['index']}: {text}", time.time_ns() // 1_000_000))
 
     async def run() -> None:
         host = SystemHost(f"worker-{arguments['index']}", arguments["run_dir"])

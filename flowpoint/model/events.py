@@ -12,7 +12,8 @@ class EventKind(StrEnum):
     """What happened.
 
     `started` carries {name, pid, job_file, log}; `running` says that records flow for the first time in this attempt;
-    `failed` carries {kind, trace, operator}, where kind is the error's class in `flowpoint.errors`.
+    `failed` carries {kind, trace, operator}, where kind is the error's class in `flowpoint.errors`. When something
+    was printed, the last event carries printed: {lines (None: too many to count), last: the last ones}.
     """
 
     STARTED = "started"

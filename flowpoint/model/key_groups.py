@@ -26,3 +26,13 @@ def group_range(index: int, parallelism: int, max_parallelism: int) -> tuple[int
     first = -(-index * max_parallelism // parallelism)
     last = -(-(index + 1) * max_parallelism // parallelism) - 1
     return first, last
+
+
+def overlap(groups: tuple[int, int], others: tuple[int, int]) -> tuple[int, int]:
+    """The key groups that are in both ranges; the first is greater than the last when there are none.
+
+    Example:
+        >>> overlap((0, 63), (32, 95))
+        (32, 63)
+    """
+    return max(groups[0], others[0]), min(groups[1], others[1])

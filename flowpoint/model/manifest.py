@@ -8,10 +8,13 @@ and to the savepoint's own folder for savepoints; a savepoint names nothing outs
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-MANIFEST_FORMAT = 1
+from flowpoint.model.key_groups import overlap
+
+MANIFEST_FORMAT = 2
+"""2: `states` says of which type, key and version the values are. 1: it says only of which kind."""
 NO_GROUPS = (0, -1)
 """The empty range of key groups."""
 
@@ -20,7 +23,8 @@ NO_GROUPS = (0, -1)
 class StateFile:
     """One file of keyed state, or of records under way (kind "channel").
 
-    `checksum` is xxh3-64 of the bytes in hex. `groups` is the key-group range [first, last].
+    `checksum` is xxh3-64 of the bytes in hex. `groups` is the key-group range [first, last] that counts of the file:
+    after a rescale a subtask goes on with files of which only a part is its own.
     """
 
     path: str
@@ -50,7 +54,7 @@ class SubtaskState:
 
     files: keyed state, oldest first (base, then deltas; later entries win).
     groups: the key-group range [first, last] that the subtask owned; entries of `files` outside it are stale.
-    states: state name -> schema data, of keyed state.
+    states: state name -> what `state.spec.StateSpec.to_data` says of it, of keyed and broadcast state.
     splits: for sources, a list of {"id", "data", "position", "ended"}.
     committables: for sinks, a list of {"checkpoint": int, "data": JSON}, oldest first, not yet confirmed.
     exports: for sinks in a savepoint, the files that hold uncommitted output (`SinkWithExport`).
@@ -105,6 +109,29 @@ class SubtaskState:
         )
 
 
+def within(files: Iterable[StateFile], groups: tuple[int, int]) -> list[StateFile]:
+    """The files that hold something of these key groups, in their order, each as far as it counts there."""
+    found = [replace(file, groups=overlap(file.groups, groups)) for file in files]
+    return [file for file in found if file.groups[0] <= file.groups[1]]
+
+
+def joined(files: Iterable[StateFile]) -> list[StateFile]:
+    """The chains of several subtasks that owned different key groups, one after the other, as one chain.
+
+    A file that stands there twice, with neighbouring key groups, stands there once: where it was first, since only what
+    comes after it in its own chain is newer.
+    """
+    chain: list[StateFile] = []
+    for file in files:
+        for at, other in enumerate(chain):
+            if other.path == file.path and other.groups[1] + 1 == file.groups[0]:
+                chain[at] = replace(other, groups=(other.groups[0], file.groups[1]))
+                break
+        else:
+            chain.append(file)
+    return chain
+
+
 def _files(data: Iterable[dict[str, Any]]) -> tuple[StateFile, ...]:
     return tuple(StateFile(**{**file, "groups": tuple(file["groups"])}) for file in data)
 
@@ -122,6 +149,7 @@ class Manifest:
     """A whole snapshot. `parent` is the checkpoint id it was taken after (0: none). `created` is epoch ms.
 
     handed_on: the job was stopped with this savepoint: whoever starts from it goes on with the lineage's output.
+    drained: time ended before it (`stop --drain`): all timers have fired, and only a flag goes on from it.
     origin: for one that was made from another snapshot by editing it: what that was ("path", "kind", "id", "attempt",
     "checksum" of its manifest) and what was changed ("changes"). Empty for all others.
     """
@@ -137,6 +165,7 @@ class Manifest:
     operators: dict[str, OperatorState]
     finished: bool = False
     handed_on: bool = False
+    drained: bool = False
     origin: dict[str, Any] = field(default_factory=dict)
     format: int = MANIFEST_FORMAT
 

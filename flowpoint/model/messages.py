@@ -102,11 +102,15 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Warn:
-    """Something that a person should know of now, such as a full disk. One line."""
+    """Something that a person should know of now, such as a full disk. One line.
+
+    once: other subtasks may say the very same, and it is to be told only once.
+    """
 
     attempt: int
     worker: int
     text: str
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +141,8 @@ class Deploy:
     """Build these subtasks. `assignment` maps str(worker) -> list of [task, index]; `peers` str(worker) -> data address.
 
     `restore` maps uid -> list (per new subtask index) of the `SubtaskState` data it takes over; `None` starts empty.
-    `full`: the first snapshot must not build on the restored files, which are those of somebody else's snapshot.
+    `storage`: what opens the job's storage in a worker (`snapshot.places`): the path of a folder, or "memory:" and an
+    address. `full`: the first snapshot must not build on the restored files, which are those of somebody else's snapshot.
     """
 
     attempt: int

@@ -53,7 +53,7 @@ def _annotations_of(function: object) -> Iterator[object]:
 
 
 def _annotations_of_object(function: object) -> Iterator[object]:
-    """Of a callable object or KeyedProcessFunction: its methods, class attributes and defaults of its states."""
+    """Of a callable object or KeyedProcessFunction: its methods, class attributes, types and defaults of its states."""
     cls = type(function)
     yield from _hints(cls)
     for method in (*_PROCESS_METHODS, "__call__"):
@@ -62,6 +62,8 @@ def _annotations_of_object(function: object) -> Iterator[object]:
             yield from _hints(member)
     for state in declared_states(function):
         yield type(state.default)
+        if state.annotation is not None:
+            yield state.annotation
 
 
 def _hints(thing: object) -> list[object]:
@@ -110,6 +112,8 @@ def _parts(annotation: object) -> list[object]:
         return [type(annotation)]
     if isinstance(annotation, (list, tuple)):
         return list(annotation)
+    if isinstance(annotation, dict):
+        return list(annotation.values())
     if isinstance(annotation, typing.TypeVar):
         return [annotation.__bound__, *annotation.__constraints__]
     supertype = getattr(annotation, "__supertype__", None)

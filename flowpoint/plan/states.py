@@ -19,6 +19,7 @@ class StateDeclaration:
     attribute: str
     name: str
     default: object
+    annotation: object = None
     is_broadcast: bool = False
 
 
@@ -41,6 +42,7 @@ def _declarations_in(attributes: Mapping[str, object]) -> list[StateDeclaration]
         spec = getattr(value, "spec", None)
         name = getattr(spec, "name", None)
         if isinstance(name, str):
+            annotation = getattr(value, "annotation", None)
             is_broadcast = getattr(value, "is_broadcast", False)
-            found.append(StateDeclaration(attribute, name, getattr(spec, "default", None), is_broadcast))
+            found.append(StateDeclaration(attribute, name, getattr(spec, "default", None), annotation, is_broadcast))
     return found

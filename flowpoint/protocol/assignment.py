@@ -103,8 +103,9 @@ def _assign(plan: JobPlan, uid: str, operator: OperatorState, *, keep_watermark:
             states.append(SubtaskState(channels=tuple(channels[index])))
         if committables[index]:
             states.append(SubtaskState(committables=tuple(committables[index])))
-        if broadcast := operator.subtasks[index % operator.parallelism].broadcast:
-            states.append(SubtaskState(broadcast=broadcast))
+        old = operator.subtasks[index % operator.parallelism]
+        if old.broadcast:
+            states.append(SubtaskState(broadcast=old.broadcast, states=old.states))
         watermark = _watermark(operator, index, spec.parallelism) if keep_watermark else None
         if watermark is not None:
             states.append(SubtaskState(watermark=watermark))

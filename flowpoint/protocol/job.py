@@ -16,6 +16,9 @@
 
 - A stop that was asked for outlives failures: it is carried out as soon as records flow again. It ends when it has
   come about, or when its checkpoint fails and that is tolerated: then the sources go on and whoever asked is told.
+- A stop that drains ends time before its barrier: timers have fired that would not have. So when its checkpoint fails the
+  attempt cannot go on: it fails over, from the checkpoint before. Once its checkpoint is in the log, an attempt that
+  starts from it has nothing to do but commit: it goes straight to the last entry, and no record flows.
 - The end is reached in three steps, each waiting for the one before: the last checkpoint is in the commit log; every
   sink has confirmed; the entry "finished" or "stopped" is in the log. A failure before the last step restarts the job,
   which then restores the last checkpoint, commits it first, and comes here again.
@@ -69,7 +72,7 @@ class JobLife:
     def __init__(self) -> None:
         self._state = JobState.CREATED
         self._restarts = 0
-        self._turn = 0  # tells the delays of one restart or rescale from those of others
+        self._replacement = 0  # tells the delays of one restart or rescale from those of others
         self._is_due = True  # the delay before the next attempt is over
         self._is_ready = False  # the workers for the next attempt are there
         self._stop: ev.StopRequested | None = None
@@ -77,6 +80,7 @@ class JobLife:
         self._has_ended = False  # all subtasks of the live attempt have ended
         self._goal = JobState.FINISHED  # what COMMITTING and RECORDING lead to
         self._last_checkpoint = 0
+        self._drained = 0  # the checkpoint before which time has ended, for a stop
         self._lost_late: tuple[int, ...] = ()  # lost while RECORDING
         self._history: deque[str] = deque(maxlen=HISTORY_MAX)
 
@@ -91,9 +95,14 @@ class JobLife:
         return self._restarts
 
     @property
-    def turn(self) -> int:
+    def replacement(self) -> int:
         """How often an attempt was replaced by the next one; in `ScheduleRestart` and `RestartDue`."""
-        return self._turn
+        return self._replacement
+
+    @property
+    def last_checkpoint(self) -> int:
+        """The checkpoint that the job ends with, once it is in the log."""
+        return self._last_checkpoint
 
     @property
     def is_live(self) -> bool:
@@ -137,7 +146,7 @@ class JobLife:
             case ev.RestartDue():
                 return self._on_restart_due(event)
             case ev.AllDeployed():
-                return self._on_deployed()
+                return self._on_deployed(event)
             case ev.FoundFinished():
                 return self._end(
                     JobState.FINISHED, 0, "the job had finished before; --fresh runs it again from the start"
@@ -161,7 +170,7 @@ class JobLife:
             case ev.CancelRequested():
                 return self._end(JobState.CANCELLED, event.exit_code, "cancelled")
             case ev.StopCheckpointDone():
-                return self._commit(JobState.STOPPED, event.checkpoint)
+                return self._on_stop_point(event)
             case ev.StopCheckpointFailed():
                 return self._on_stop_failed(event)
             case ev.FinalCheckpointDone():
@@ -186,7 +195,7 @@ class JobLife:
         return JobState.DEPLOYING, [ev.DeployAttempt()]
 
     def _on_restart_due(self, event: ev.RestartDue) -> _Step:
-        if event.restart != self._turn:
+        if event.replacement != self._replacement:
             # A further failure has scheduled anew while this one was on its way.
             return self._state, []
         self._is_due = True
@@ -194,7 +203,11 @@ class JobLife:
             return self._deploy_when_possible()
         return self._state, [ev.SpawnWorkers()]
 
-    def _on_deployed(self) -> _Step:
+    def _on_deployed(self, event: ev.AllDeployed) -> _Step:
+        if self._drained and event.restored_checkpoint == self._drained:
+            return JobState.RECORDING, [ev.AppendEntry(CommitKind.STOPPED)]
+        # Records flow: what a stop has drained, and proved damaged, never counts again.
+        self._drained = 0
         actions: list[JobAction] = [ev.StartRecords()]
         if self._rescale is not None:
             self._rescale = None
@@ -206,7 +219,8 @@ class JobLife:
 
     def _begin_stop(self) -> _Step:
         assert self._stop is not None, f"nobody asked for a stop; {self._history}"
-        return JobState.STOPPING, [ev.SuspendCheckpoints(), ev.TriggerStopCheckpoint(self._stop.savepoint)]
+        trigger = ev.TriggerStopCheckpoint(self._stop.savepoint, self._stop.drain)
+        return JobState.STOPPING, [ev.SuspendCheckpoints(), trigger]
 
     def _on_rescale(self, event: ev.RescaleRequested) -> _Step:
         if self._state is not JobState.RUNNING:
@@ -217,13 +231,13 @@ class JobLife:
     def _on_rescale_point(self) -> _Step:
         # From here on the job has the new parallelism, in this coordinator.
         assert self._rescale is not None, f"nobody asked for a rescale; {self._history}"
-        self._turn += 1
+        self._replacement += 1
         self._is_due = self._is_ready = False
         return JobState.RESTARTING, [
             ev.AbortCheckpoints(CheckpointFailure.ABORTED_BY_RESCALE),
             ev.ReleaseAttempt(),
             ev.ChangeParallelism(self._rescale.parallelism),
-            ev.ScheduleRestart(0.0, self._turn),
+            ev.ScheduleRestart(0.0, self._replacement),
         ]
 
     def _on_rescale_failed(self, event: ev.RescaleCheckpointFailed) -> _Step:
@@ -244,8 +258,19 @@ class JobLife:
             return self._begin_stop()
         return self._state, []
 
+    def _on_stop_point(self, event: ev.StopCheckpointDone) -> _Step:
+        assert self._stop is not None, f"nobody asked for a stop; {self._history}"
+        if self._stop.drain:
+            self._drained = event.checkpoint
+        return self._commit(JobState.STOPPED, event.checkpoint)
+
     def _on_stop_failed(self, event: ev.StopCheckpointFailed) -> _Step:
-        self._stop = None
+        assert self._stop is not None, f"nobody asked for a stop; {self._history}"
+        is_drain, self._stop = self._stop.drain, None
+        if is_drain:
+            assert event.verdict is not None, f"a drain has failed without a verdict; {self._history}"
+            state, after = self._fail(event.reason, event.verdict, ())
+            return state, [ev.ReportStopFailed(event.reason), *after]
         actions: list[JobAction] = [ev.ReportStopFailed(event.reason), ev.ResumeSources()]
         if self._has_ended:
             return JobState.FINISHING, [*actions, ev.TriggerFinalCheckpoint()]
@@ -300,10 +325,10 @@ class JobLife:
         if has_attempt:
             actions.append(ev.ReleaseAttempt())
         self._restarts += 1
-        self._turn += 1
+        self._replacement += 1
         self._is_due = self._is_ready = False
         self._lost_late = ()
-        return JobState.RESTARTING, [*actions, ev.ScheduleRestart(verdict.delay, self._turn)]
+        return JobState.RESTARTING, [*actions, ev.ScheduleRestart(verdict.delay, self._replacement)]
 
     def _end(self, state: JobState, exit_code: int, reason: str) -> _Step:
         is_cancelled = state is JobState.CANCELLED

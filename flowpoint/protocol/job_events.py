@@ -29,7 +29,12 @@ class WorkersReady:
 
 @dataclass(frozen=True, slots=True)
 class AllDeployed:
-    """Every worker has built its part of the attempt, state is open, restored committables are committed."""
+    """Every worker has built its part of the attempt, state is open, restored committables are committed.
+
+    `restored_checkpoint`: the id of the checkpoint that it started from, 0 when it started empty.
+    """
+
+    restored_checkpoint: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +68,9 @@ class FurtherLoss:
 
 @dataclass(frozen=True, slots=True)
 class RestartDue:
-    """The delay of `ScheduleRestart(restart=...)` is over."""
+    """The delay of `ScheduleRestart(replacement=...)` is over."""
 
-    restart: int
+    replacement: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +78,12 @@ class StopRequested:
     """Stop gracefully: take a last checkpoint, commit, exit with this code.
 
     `savepoint`: where to write a savepoint from the same barrier, which hands the output on ("": none).
+    `drain`: end time first: all timers fire, and what they emit is part of that checkpoint.
     """
 
     exit_code: int = 0
     savepoint: str = ""
+    drain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +109,13 @@ class StopCheckpointDone:
 
 @dataclass(frozen=True, slots=True)
 class StopCheckpointFailed:
-    """The checkpoint of the stop failed, and the failure is tolerated (else it is a `FailureSeen`)."""
+    """The checkpoint of the stop failed, and the failure is tolerated (else it is a `FailureSeen`).
+
+    `verdict`: of `RestartPolicy`, for a stop that drains: time may have ended, so that this attempt cannot go on.
+    """
 
     reason: str
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +230,10 @@ class ReleaseAttempt:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRestart:
-    """Send `RestartDue(restart)` after `delay` seconds. Replaces the one scheduled before."""
+    """Send `RestartDue(replacement)` after `delay` seconds. Replaces the one scheduled before."""
 
     delay: float
-    restart: int
+    replacement: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,11 +262,12 @@ class AbortCheckpoints:
 class TriggerStopCheckpoint:
     """Trigger a checkpoint after whose barrier the sources halt, once nothing else is pending.
 
-    With `savepoint`, a savepoint is written there at the same barrier; it is published when all is committed.
-    Comes back as StopCheckpointDone, StopCheckpointFailed or FailureSeen.
+    With `savepoint`, a savepoint is written there at the same barrier; it is published when all is committed. With
+    `drain`, time ends before the barrier. Comes back as StopCheckpointDone, StopCheckpointFailed or FailureSeen.
     """
 
     savepoint: str = ""
+    drain: bool = False
 
 
 @dataclass(frozen=True, slots=True)

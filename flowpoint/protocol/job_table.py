@@ -109,7 +109,12 @@ def _table() -> dict[tuple[JobState, type[JobEvent]], Move]:
         (s.STARTING, WorkersReady, (s.DEPLOYING,), "deploy the first attempt"),
         (s.STARTING, FailureSeen, (s.RESTARTING, s.FAILED), "kill the lost, schedule the restart; or give up"),
         (s.STARTING, StopRequested, (s.STARTING,), "remembered until the job runs"),
-        (s.DEPLOYING, AllDeployed, (s.RUNNING, s.STOPPING), "let records flow; if a stop is wanted, begin it"),
+        (
+            s.DEPLOYING,
+            AllDeployed,
+            (s.RUNNING, s.STOPPING, s.RECORDING),
+            "let records flow; if a stop is wanted, begin it; if it starts from where a stop has drained: append the entry",
+        ),
         (s.DEPLOYING, FoundFinished, (s.FINISHED,), "nothing to do: exit"),
         (s.DEPLOYING, StopRequested, (s.DEPLOYING,), "remembered until the job runs"),
         (s.RUNNING, AllEnded, (s.FINISHING,), "trigger the final checkpoint"),
@@ -150,8 +155,11 @@ def _table() -> dict[tuple[JobState, type[JobEvent]], Move]:
         (
             s.STOPPING,
             StopCheckpointFailed,
-            (s.RUNNING, s.FINISHING),
-            "the sources go on and the stop is over, whoever asked is told; if all input has ended, finish",
+            (s.RUNNING, s.FINISHING, s.RESTARTING, s.FAILED),
+            (
+                "whoever asked is told, and the sources go on; if all input has ended, finish; if the stop drains, time may "
+                "have ended: fail over; or give up"
+            ),
         ),
         (s.STOPPING, AllEnded, (s.STOPPING,), "remembered in case the stop fails"),
         (s.STOPPING, AllCommitted, (s.STOPPING,), "of an older checkpoint: nothing to do"),

@@ -131,14 +131,14 @@ def standing(commits: Sequence[CommitEntry]) -> list[CommitEntry]:
     return sorted((entry for entry in commits if entry.lineage not in abandoned), key=lambda entry: entry.number)
 
 
-def next_checkpoint_id(commits: Sequence[CommitEntry], *, given_out: int = 0) -> int:
+def next_checkpoint_id(commits: Sequence[CommitEntry]) -> int:
     """The id of the next checkpoint or savepoint; ids rise over all attempts, also after a fall-back.
 
-    `given_out` is the highest id that this coordinator has used, since failed checkpoints are not in the log. Ids of
-    checkpoints that failed under an earlier coordinator may come again; their folders differ by the attempt.
+    Failed checkpoints are not in the log: whoever has given an id out keeps that in mind. Ids of checkpoints that failed
+    under an earlier coordinator may come again; their folders differ by the attempt.
     """
     ids = (max(entry.checkpoint, int(entry.extra.get("id", 0))) for entry in commits)
-    return max(given_out, *ids, 0) + 1
+    return max(ids, default=0) + 1
 
 
 def _chain(own: Sequence[CommitEntry]) -> list[CommitEntry]:
@@ -176,7 +176,12 @@ def _refuse_older(chain: Sequence[CommitEntry], health: Mapping[str, str | None]
 
 
 def _refuse_all(chain: Sequence[CommitEntry], health: Mapping[str, str | None]) -> Refuse:
+    # What a lineage began with is a copy: the snapshot that it was made of may be good still.
+    source = chain[-1].extra.get("from")
+    snapshot = (
+        f"{source}, which the job began with, with --from and another --name" if source else "a savepoint with --from"
+    )
     return Refuse(
-        f"cannot continue: no retained checkpoint is good ({_damage(chain, health)}); repair the files, start from a "
-        "savepoint with --from, or start over with --fresh"
+        f"cannot continue: no retained checkpoint is good ({_damage(chain, health)}); repair the files, start from "
+        f"{snapshot}, or start over with --fresh"
     )

@@ -8,8 +8,9 @@
 
 A completed checkpoint proves that the job got somewhere: the next restart is immediate again and `fixed` counts anew
 (the rate of `failure_rate` is about time alone and goes on). Whatever the strategy, restarting is pointless, and given
-up, when the failure says so (`Failure.retry` is False: bad data that the engine itself found), or when the same user
-error has come three times without a checkpoint between.
+up, when the failure says so (`Failure.retry` is False: bad data that the engine itself found); when the same error of
+the job's has come three times without a checkpoint between; or when workers have ended by themselves at their start
+three times in a row, with nothing deployed between. Who was killed by a signal counts for none of these.
 
 Pure: the caller passes the time, and a random number in [-1, 1] for the jitter.
 """
@@ -20,11 +21,12 @@ from collections import Counter, deque
 from dataclasses import dataclass
 
 from flowpoint import errors
-from flowpoint.errors import InternalError
+from flowpoint.errors import FlowPointError, InternalError
 from flowpoint.model.messages import Failure
 from flowpoint.model.settings import RestartSettings
 
 SAME_ERROR_MAX = 3
+DEATHS_AT_START_MAX = 3
 # Messages may carry values, so an endless job could collect ever new ones; beyond this many the oldest are forgotten.
 ERRORS_REMEMBERED_MAX = 100
 
@@ -61,6 +63,7 @@ class RestartPolicy:
         self._restarts = 0  # since the last completed checkpoint
         self._times: deque[float] = deque()
         self._user_errors: Counter[tuple[str, str, str]] = Counter()
+        self._deaths_at_start = 0  # in a row
 
     @property
     def restarts(self) -> int:
@@ -71,6 +74,10 @@ class RestartPolicy:
         """The job got somewhere."""
         self._restarts = 0
         self._user_errors.clear()
+
+    def deployed(self) -> None:
+        """Every worker has built its part of an attempt: the workers can start."""
+        self._deaths_at_start = 0
 
     def failure(self, now: float, failure: Failure, jitter: float = 0.0) -> Verdict:
         """An attempt failed. `jitter` is a random number in [-1, 1]."""
@@ -86,7 +93,10 @@ class RestartPolicy:
         """Why no restart can help, or ""."""
         if not failure.retry:
             return failure.message
-        if not _is_of_the_job(failure.kind):
+        if _is_a(failure.kind, errors.DiedAtStart):
+            return self._cannot_start(failure)
+        self._deaths_at_start = 0
+        if not _is_a(failure.kind, errors.JobError, errors.UsageError):
             return ""
         key = (failure.operator, failure.kind, _gist(failure))
         self._user_errors[key] += 1
@@ -95,9 +105,19 @@ class RestartPolicy:
             del self._user_errors[next(iter(self._user_errors))]
         if times < SAME_ERROR_MAX:
             return ""
+        who = f"operator {failure.operator!r}" if failure.operator else "the job"
         return (
-            f"{failure.message} (operator {failure.operator!r} failed with this error {times} times without a "
+            f"{failure.message} ({who} failed with this error {times} times without a "
             "completed checkpoint between; fix the job and run it again)"
+        )
+
+    def _cannot_start(self, failure: Failure) -> str:
+        self._deaths_at_start += 1
+        if self._deaths_at_start < DEATHS_AT_START_MAX:
+            return ""
+        return (
+            f"{failure.message} (workers ended by themselves before they had begun to work, {self._deaths_at_start} "
+            "times in a row)"
         )
 
     def _refused(self, now: float, failure: Failure) -> str:
@@ -154,7 +174,7 @@ def _gist(failure: Failure) -> str:
     return lines[-1] if lines else failure.message
 
 
-def _is_of_the_job(kind: str) -> bool:
-    """Whether an error of this kind comes from the job's own code or data, and not from the surroundings."""
+def _is_a(kind: str, *classes: type[FlowPointError]) -> bool:
+    """Whether `Failure.kind` names one of these errors of ours, or one below it."""
     error = getattr(errors, kind, None)
-    return isinstance(error, type) and issubclass(error, errors.JobError)
+    return isinstance(error, type) and issubclass(error, classes)

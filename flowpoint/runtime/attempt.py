@@ -13,11 +13,12 @@ from typing import Any
 from flowpoint.errors import FINAL_ERRORS, FlowPointError, UserCodeError
 from flowpoint.model import messages
 from flowpoint.model.plan import JobPlan
-from flowpoint.runtime.assembly import Assembly, Surroundings
+from flowpoint.runtime.assembly import Assembly
+from flowpoint.runtime.closing import finish
 from flowpoint.runtime.failures import engine_class, say, users_trace
-from flowpoint.runtime.parts import finish
 from flowpoint.runtime.source_subtask import SourceSubtask
 from flowpoint.runtime.subtask import Subtask
+from flowpoint.runtime.surroundings import Surroundings
 
 
 class Attempt:
@@ -45,6 +46,7 @@ class Attempt:
         for subtask in self._subtasks:
             await subtask.close()
         await self._around.exchange.close()
+        self._around.storage.close()
 
     async def _build_and_run(self) -> None:
         try:
@@ -115,6 +117,7 @@ class Attempt:
                     "records_out": numbers.records_out,
                     "busy": numbers.busy,
                     "blocked": numbers.blocked,
+                    "watermark": numbers.watermark,
                     "metrics": dict(numbers.connector.get(uid, {})),
                 }
         return shown

@@ -23,6 +23,7 @@ from types import FrameType, TracebackType
 from typing import Any, Final
 
 from flowpoint.errors import BadRecordError, FlowPointError, InternalError, TransientError, UserCodeError
+from flowpoint.state.kinds import ValueState, declared
 
 ENGINE: Final = FlowPointError.__module__.partition(".")[0]
 CHAIN_FILES: Final = f"<{ENGINE} chain"
@@ -31,7 +32,8 @@ CHAIN_FILES: Final = f"<{ENGINE} chain"
 USER_RAISED: Final = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
 """What a synchronous call of user code may raise. No real cancellation arrives in one: these are the user's, too."""
 
-_ADDRESS: Final = re.compile(r"(?: at |\.\.\.)0?x[0-9a-fA-F]{4,}")
+_ADDRESS: Final = re.compile(r"(?: at |(\.\.\.))0?x[0-9a-fA-F]{4,}")
+"""Also behind an ellipsis, which stays."""
 
 
 class Doing(StrEnum):
@@ -85,7 +87,24 @@ def _explained(place: Place, error: BaseException, start: str, result: Any) -> F
             return None
     if place.doing is Doing.RESULT and isinstance(error, TypeError) and not _is_iterable(result):
         return UserCodeError(f"{start}its function must return an iterable of records, not {shorten(result)}")
-    return UserCodeError(f"{start}{type(error).__name__}: {say(error)}{_warning(error)}")
+    return UserCodeError(f"{start}{type(error).__name__}: {say(error)}{_warning(error)}{_advice(error)}")
+
+
+def _advice(error: BaseException) -> str:
+    """What to add where somebody has calculated with None: a state without a default is None for each new key."""
+    if not isinstance(error, TypeError) or "NoneType" not in str(error):
+        return ""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or _is_engine(trace.tb_frame):
+        return ""
+    first = trace.tb_frame.f_code.co_varnames[:1]
+    function = type(trace.tb_frame.f_locals.get(first[0])) if first else object  # self, in a method
+    bare = [s.spec.name for s in declared(function) if isinstance(s, ValueState) and s.spec.default is None]
+    if not bare:
+        return ""
+    return f"; the state '{bare[0]}' is None for a key that is new: declare it as ValueState({bare[0]!r}, default=...)"
 
 
 def on_record(record: Any) -> str:
@@ -136,7 +155,7 @@ def engine_class(error: FlowPointError) -> type[FlowPointError]:
 def shorten(value: Any, limit: int = 120) -> str:
     """A value as text for a message: the same in every run, at most `limit` characters, never raising."""
     try:
-        text = _ADDRESS.sub("", repr(value))
+        text = _ADDRESS.sub(r"\1", repr(value))
     except Exception as error:  # noqa: BLE001  a user's __repr__ may do anything
         text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
     return text if len(text) <= limit else text[: limit - 3] + "..."
@@ -145,7 +164,7 @@ def shorten(value: Any, limit: int = 120) -> str:
 def say(error: BaseException) -> str:
     """An exception's message, the same in every run, never raising."""
     try:
-        return _ADDRESS.sub("", str(error))
+        return _ADDRESS.sub(r"\1", str(error))
     except Exception as problem:  # noqa: BLE001  a user's __str__ may do anything
         return f"<its message raised {type(problem).__name__}>"
 

@@ -14,23 +14,22 @@ Invariant: what is captured does not change any more, whatever a reader or write
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-from flowpoint.errors import BadRecordError, StorageError, UserCodeError
+from flowpoint.errors import BadRecordError, StorageError
 from flowpoint.model.elements import WATERMARK_MIN, Barrier
 from flowpoint.model.manifest import StateFile, SubtaskState
+from flowpoint.runtime.closing import finish
 from flowpoint.runtime.contracts import ConnectorContext, PreparesBeside, Sink, SinkWithFiles, SinkWriter
 from flowpoint.runtime.failures import naming, shorten
 from flowpoint.state.backend import Backend, Frozen
+from flowpoint.state.versions import stamped
 
 _EXPORT_TRIES = 3
-
-T = TypeVar("T")
 
 
 def _nothing() -> None:
@@ -64,8 +63,8 @@ class Part(Protocol):
 
 
 WriteState = Callable[[str, Frozen], Coroutine[Any, Any, list[StateFile]]]
-WriteSavepoint = Callable[[str, Frozen, str], Coroutine[Any, Any, list[StateFile]]]
-"""(uid, what to write, the savepoint's folder) -> the files."""
+WriteSavepoint = Callable[[str, Sequence[StateFile], Frozen, str], Coroutine[Any, Any, list[StateFile]]]
+"""(uid, the files to copy, what is newer than these, the savepoint's folder) -> the files."""
 SaveFiles = Callable[[str, list[str], str], Coroutine[Any, Any, list[StateFile]]]
 """(uid, durable local files, the savepoint's folder) -> copies of them in it."""
 
@@ -74,7 +73,7 @@ SaveFiles = Callable[[str, list[str], str], Coroutine[Any, Any, list[StateFile]]
 class KeyedPart:
     """Keyed state of one operator. `files` is the chain that a snapshot names: a base, then what changed since.
 
-    must_be_full: the state was put together from several old subtasks, so the next snapshot starts a new chain.
+    must_be_full: the files are those of somebody else's snapshot, so the next checkpoint starts a new chain.
     is_broadcast: it is the operator's broadcast state instead, which every subtask has whole.
     """
 
@@ -97,39 +96,47 @@ class KeyedPart:
         frozen = self.backend.freeze(full=self.must_be_full or not self.incremental)
         states = self.backend.schemas()
 
-        async def write() -> SubtaskState:
-            try:
-                files = await self.write_state(self.uid, frozen)
-            except BaseException:
-                frozen.failed()
-                raise
+        async def write() -> tuple[StateFile, ...]:
+            files = stamped(await self.write_state(self.uid, frozen), states)
             kept = () if frozen.full else self.files[: len(self.files) - frozen.replaces]
             self.files = (*kept, *files)
             self.must_be_full = False
-            frozen.durable()
-            if self.is_broadcast:
-                return SubtaskState(broadcast=self.files, states=states)
-            return SubtaskState(files=self.files, groups=self.groups, states=states)
+            return self.files
 
-        return Captured(write, frozen.failed)
+        return self._captured(frozen, states, write)
 
     async def capture_savepoint(self, barrier: Barrier) -> Captured:
-        """Freeze everything, beside the chain of files."""
+        """Freeze what is in no file of the chain yet: with copies of these it makes up all of the state."""
         frozen = self.backend.freeze_detached()
+        # No uid has a slash in it: an operator may have both kinds of state.
+        name = f"{self.uid}/broadcast" if self.is_broadcast else self.uid
         states = self.backend.schemas()
+
+        async def write() -> tuple[StateFile, ...]:
+            # A frozen that is full needs no file below it.
+            chain = () if frozen.full else self.files
+            return stamped(await self.write_savepoint(name, chain, frozen, barrier.savepoint), states)
+
+        return self._captured(frozen, states, write)
+
+    def _captured(
+        self,
+        frozen: Frozen,
+        states: dict[str, Any],
+        write_files: Callable[[], Awaitable[tuple[StateFile, ...]]],
+    ) -> Captured:
+        """What `frozen` becomes once `write_files` has made it durable; the backend learns how that ended."""
 
         async def write() -> SubtaskState:
             try:
-                # No uid has a slash in it: an operator may have both kinds of state.
-                name = f"{self.uid}/broadcast" if self.is_broadcast else self.uid
-                files = await self.write_savepoint(name, frozen, barrier.savepoint)
+                files = await write_files()
             except BaseException:
                 frozen.failed()
                 raise
             frozen.durable()
             if self.is_broadcast:
-                return SubtaskState(broadcast=tuple(files), states=states)
-            return SubtaskState(files=tuple(files), groups=self.groups, states=states)
+                return SubtaskState(broadcast=files, states=states)
+            return SubtaskState(files=files, groups=self.groups, states=states)
 
         return Captured(write, frozen.failed)
 
@@ -320,29 +327,3 @@ def checked_json(value: Any, what: str) -> Any:
     if copy != value:
         raise BadRecordError(f"{what} does not survive JSON (saw {shorten(value)}); {advice}")
     return copy
-
-
-async def finish(step: Coroutine[Any, Any, T]) -> T:
-    """Run a step to its end even when the caller is cancelled meanwhile; the cancellation follows afterwards.
-
-    Raises:
-        UserCodeError: the step has cancelled itself, which would look as if the caller had been.
-    """
-    task = asyncio.get_running_loop().create_task(step)
-    ended = asyncio.Event()
-    task.add_done_callback(lambda _: ended.set())
-    cancellation: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await ended.wait()
-        except asyncio.CancelledError as error:
-            cancellation = error
-    if task.cancelled():
-        raise cancellation or UserCodeError("it has cancelled itself")
-    failure = task.exception()
-    if cancellation is not None:
-        # Whatever the step's own outcome: it is repeated when the state that holds it is restored.
-        raise cancellation
-    if failure is not None:
-        raise failure
-    return task.result()

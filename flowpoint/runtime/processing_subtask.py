@@ -18,7 +18,8 @@ from flowpoint.protocol.overtaking import Await, Discard, Finish, Overtake, Over
 from flowpoint.protocol.watermarks import InputWatermarks
 from flowpoint.runtime.channel_state import KeyGroups, Recording
 from flowpoint.runtime.inputs import InputGate
-from flowpoint.runtime.subtask import Subtask, SubtaskParts, cut
+from flowpoint.runtime.slices import cut
+from flowpoint.runtime.subtask import Subtask, SubtaskParts
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ class ProcessingSubtask(Subtask):
             case Unblock(channels):
                 self._gate.unblock(channels)
             case Decline(checkpoint, reason):
-                self._decline(checkpoint, reason)
+                self._answers.decline(checkpoint, reason)
             case Finish(checkpoint):
                 self._end_recording(checkpoint, is_whole=True)
             case Discard(checkpoint):

@@ -223,7 +223,7 @@ class SourceSubtask(Subtask):
         if not self._open:
             self._open.append(self._unopened.popleft())
         split = self._open[0]
-        step = self._part.read(split, min(self._slice * SLICES_PER_READ, self._batch_size))
+        step = self._part.read(split, min(self._slice.records * SLICES_PER_READ, self._batch_size))
         self._reading = asyncio.create_task(step, name=f"read {self._part.uid} {split.split.id}")
         self._reading.add_done_callback(lambda _: self.wakeup.set())
 

@@ -15,10 +15,10 @@ from flowpoint.codec.values import Codec, TypeRegistry
 from flowpoint.errors import LinkLost
 from flowpoint.host.base import Host, Link
 from flowpoint.model import messages
-from flowpoint.runtime.assembly import Surroundings
 from flowpoint.runtime.attempt import Attempt, describe_failure
 from flowpoint.runtime.contracts import OperatorDef
-from flowpoint.snapshot.storage import FolderStorage
+from flowpoint.runtime.surroundings import Surroundings
+from flowpoint.snapshot.places import open_storage
 from flowpoint.transport.control import decode_message, encode_message
 from flowpoint.transport.exchange import Exchange, Reception
 
@@ -139,7 +139,7 @@ class _Worker:
         return Surroundings(
             host=self._host,
             worker=self._index,
-            storage=FolderStorage(self._host.disk, self._host.new_id, message.storage),
+            storage=open_storage(self._host, message.storage),
             exchange=exchange,
             admit=lambda: self._reception.begin(exchange),
             functions=functions,

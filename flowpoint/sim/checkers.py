@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flowpoint.model.manifest import StateFile, SubtaskState
@@ -186,6 +186,17 @@ class StorageChecker(Checker):
         named = {file.path for commit in self.retained() for file in self._named_by(commit.directory)}
         return [name for base in self.files.list(f"{self.root}/shared") if (name := f"shared/{base}") not in named]
 
+    def take_away_unnamed(self) -> list[str]:
+        """Remove every file of state, and every manifest, that the newest checkpoint does not need; says which."""
+        newest = self.retained()[-1].directory
+        needed = {f"{newest}/manifest.json", *(file.path for file in self._named_by(newest))}
+        names = [path.removeprefix(f"{self.root}/") for path, _ in self.files.walk(self.root)]
+        gone = [name for name in names if name.startswith(("shared/", "chk-")) and name not in needed]
+        self._damaged.update(gone)
+        for name in gone:
+            self.files.remove(f"{self.root}/{name}")
+        return gone
+
     def damage_newest(self) -> str | None:
         """Rot one file of the newest committed checkpoint, if it has an older one behind it; says which."""
         retained = self.retained()
@@ -288,7 +299,7 @@ class StorageChecker(Checker):
             return
         committed = {commit.directory for commit in self.commits.values() if commit.kind == CHECKPOINT}
         self.require(
-            any(file in self._named_by(one) for one in committed),
+            any(_is_share_of(file, held) for one in committed for held in self._named_by(one)),
             lambda: (
                 f"the manifest of {directory} names {file.path}, which another attempt wrote "
                 "and no committed checkpoint holds"
@@ -438,3 +449,9 @@ class OutputChecker(Checker):
                 del self._parts[name]
             elif bytes(file.data) != self._parts[name]:
                 raise InvariantBroken(f"a power failure changed {name}")
+
+
+def _is_share_of(file: StateFile, held: StateFile) -> bool:
+    """Whether they are the same file, of which no more counts than did: a rescale deals its key groups out."""
+    first, last = held.groups
+    return replace(file, groups=held.groups) == held and first <= file.groups[0] and file.groups[1] <= last

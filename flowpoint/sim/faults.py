@@ -99,6 +99,8 @@ class FaultKind(StrEnum):
     ASK_RESCALE = "ask_rescale"
     ASK_STOP = "ask_stop"
     ASK_STOP_TO = "ask_stop_to"
+    ASK_DRAIN = "ask_drain"
+    ASK_DRAIN_TO = "ask_drain_to"
     ASK_CANCEL = "ask_cancel"
 
 
@@ -118,10 +120,14 @@ REQUESTS = frozenset(
         FaultKind.ASK_RESCALE,
         FaultKind.ASK_STOP,
         FaultKind.ASK_STOP_TO,
+        FaultKind.ASK_DRAIN,
+        FaultKind.ASK_DRAIN_TO,
         FaultKind.ASK_CANCEL,
     }
 )
-ALL_FAULTS = frozenset(FaultKind)
+DRAINS = frozenset({FaultKind.ASK_DRAIN, FaultKind.ASK_DRAIN_TO})
+"""Stops that end time: they change what comes out of a job that knows what time it is, so they suit only others."""
+ALL_FAULTS = frozenset(FaultKind) - DRAINS
 MACHINE_FAULTS = ALL_FAULTS - REQUESTS - {FaultKind.BIT_ROT, FaultKind.USER_ERRORS}
 """What any program may be made to live through, whatever it is."""
 
@@ -136,6 +142,7 @@ class FaultMix:
     count_max: no more faults than this.
     second_failure_rate: how often a kill is followed by another one while the first is being recovered from.
     pause_seconds: how long SIGSTOP lasts, at most.
+    spares_coordinator: also what comes while a failure is being recovered from kills workers only.
     """
 
     kinds: tuple[FaultKind, ...]
@@ -144,6 +151,7 @@ class FaultMix:
     count_max: int
     second_failure_rate: float
     pause_seconds: float
+    spares_coordinator: bool = False
 
     def __str__(self) -> str:
         names = ", ".join(self.kinds) or "none"
@@ -254,6 +262,8 @@ class FaultInjector:
                 | FaultKind.ASK_RESCALE
                 | FaultKind.ASK_STOP
                 | FaultKind.ASK_STOP_TO
+                | FaultKind.ASK_DRAIN
+                | FaultKind.ASK_DRAIN_TO
                 | FaultKind.ASK_CANCEL
             ):
                 self._ask(kind)
@@ -273,7 +283,7 @@ class FaultInjector:
             self._kill(candidates.pop(self._random.randrange(len(candidates))), "by a fault")
 
     def _kill_one(self, why: str) -> None:
-        living = self._world.living()
+        living = self._children() if self._mix.spares_coordinator else self._world.living()
         if living:
             self._kill(self._random.choice(living), why)
 

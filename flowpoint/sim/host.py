@@ -14,7 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowpoint.errors import LinkLost
-from flowpoint.host.base import Disk, Link, Listener, Process
+from flowpoint.host.base import ORPHANED_EXIT_CODE, Disk, Link, Listener, Process
 from flowpoint.sim.disk import SimDisk
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ SPAWN_DELAY = (0.02, 0.15)
 BLOCKING_DELAY = (0.0001, 0.005)
 KILL_DELAY = (0.0005, 0.01)
 CONNECT_DELAY = (0.00005, 0.002)
-ORPHANED_EXIT_CODE = 75
 
 
 class SimHost:

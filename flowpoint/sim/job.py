@@ -28,17 +28,19 @@ from flowpoint.plan.compile import compile_graph
 from flowpoint.plan.graph import StreamGraph
 from flowpoint.protocol.recovery import CommitKind, standing
 from flowpoint.runtime.worker import worker_main
-from flowpoint.sim.faults import FaultKind
+from flowpoint.sim.faults import DRAINS, FaultKind
 from flowpoint.sim.host import SimHost
+from flowpoint.sim.memory import MirroredObjects
 from flowpoint.sim.world import InvariantBroken, SimProcess, SimWorld
 from flowpoint.snapshot.commit_log import CommitLog
-from flowpoint.snapshot.storage import FolderStorage
+from flowpoint.snapshot.places import MEMORY, FolderPlace, MemoryPlace, Place
 
 WORK_DIR = "/flowpoint/work"
 SAVEPOINTS = "/data/savepoints"
 PARALLELISM_MAX = 5
 ROOT = "coordinator"
 INTERRUPTED = 130
+STOPS = DRAINS | {FaultKind.ASK_STOP, FaultKind.ASK_STOP_TO}
 
 
 @dataclass(slots=True)
@@ -46,8 +48,11 @@ class Programs:
     """The two mains for one job file, and a person's way to the coordinator that runs now.
 
     recorded: what `run.json` keeps for the next coordinator: (pid, start time) of the workers of the last one.
+    wishes: the flags of the command, which the person gives again as long as nothing is in the log.
+    wishes_once: flags of the next start only, whatever is in the log.
     savepoints: the folders of those that the person was told exist.
     draw: what the person wants of a rescale, and whether a savepoint is claimed.
+    work_dir: for local state. RocksDB keeps it on the real disk, also here.
     """
 
     world: SimWorld
@@ -55,19 +60,21 @@ class Programs:
     settings: Settings
     storage: str
     wishes: Wishes = field(default_factory=Wishes)
+    wishes_once: Wishes | None = None
     recorded: tuple[tuple[int, float], ...] = ()
     running: tuple[SimProcess, Coordinator] | None = None
     requests: list[asyncio.Task[None]] = field(default_factory=list)
     savepoints: list[str] = field(default_factory=list)
     draw: Random = field(default_factory=Random)
+    work_dir: str = WORK_DIR
 
     async def coordinator(self, host: SimHost, args: Sequence[str]) -> int:
         """The main of `flowpoint run`."""
         for pid, start_time in self.recorded:
             await host.kill_stale(pid, start_time)
-        storage = FolderStorage(host.disk, host.new_id, self.storage)
+        place = self._place(host)
         try:
-            entries = standing(await CommitLog(storage, "", host).entries())
+            entries = standing(await CommitLog(place.storage, "", host).entries())
         except FlowPointError as error:
             self.world.trace.tell(host.name, f"the commit log cannot be read: {error}")
             return 1
@@ -83,7 +90,7 @@ class Programs:
         wishes = self._wishes(entries)
         goes_on = entries and not wishes.fresh and not wishes.source
         rescaled = rescaled_to(entries, entries[-1].lineage) if goes_on else 0
-        to_run = self._plan(graph, wishes, rescaled or self.settings.parallelism)
+        to_run = self._plan(graph, place, wishes, rescaled or self.settings.parallelism)
         coordinator = Coordinator(host, to_run, emit, on_workers)
         self.running, self.requests = (self.world.process_of(host), coordinator), []
         outcome = await coordinator.run()
@@ -95,11 +102,21 @@ class Programs:
 
     def _wishes(self, entries: list[CommitEntry]) -> Wishes:
         """The flags of this start. A person reads what the last run has said."""
+        if self.wishes_once is not None:
+            wishes, self.wishes_once = self.wishes_once, None
+            return wishes
         if entries and entries[-1].kind == CommitKind.STOPPED and "savepoint" in entries[-1].extra:
-            return Wishes(source=entries[-1].extra["savepoint"], claim=self.draw.random() < 0.5)
+            source, claim = entries[-1].extra["savepoint"], self.draw.random() < 0.5
+            return Wishes(source=source, claim=claim, resume_drained=self.wishes.resume_drained)
         return self.wishes if not entries else replace(self.wishes, source="")
 
-    def _plan(self, graph: StreamGraph, wishes: Wishes, parallelism: int) -> JobToRun:
+    def _place(self, host: SimHost) -> Place:
+        if self.settings.checkpoint.storage == MEMORY:
+            limit = self.settings.checkpoint.memory_limit
+            return MemoryPlace(host, MirroredObjects(limit, self.world.files, self.storage))
+        return FolderPlace(host, self.storage)
+
+    def _plan(self, graph: StreamGraph, place: Place, wishes: Wishes, parallelism: int) -> JobToRun:
         settings = replace(self.settings, parallelism=parallelism)
         if parallelism > settings.max_parallelism:
             raise UsageError(f"cannot rescale to {parallelism}: max_parallelism is {settings.max_parallelism}")
@@ -109,11 +126,11 @@ class Programs:
             operators=compiled.operators,
             settings=settings,
             source={**self.source.to_data(), "params": {}, "parallelism": parallelism},
-            storage=self.storage,
-            work_dir=WORK_DIR,
+            place=place,
+            work_dir=self.work_dir,
             arguments=lambda index, incarnation, address: [json.dumps([index, incarnation, address])],
             wishes=wishes,
-            replan=lambda other: replace(self._plan(graph, wishes, other), rescaled=other),
+            replan=lambda other: replace(self._plan(graph, place, wishes, other), rescaled=other),
         )
 
     def ask(self, request: FaultKind) -> None:
@@ -124,7 +141,7 @@ class Programs:
         context = process.context.copy()
         self.world.trace.tell("person", f"{request.replace('_', 's for a ', 1)}, of {process.name}")
         if request is FaultKind.ASK_CANCEL:
-            self.world.loop.call_soon(coordinator.request_cancel, INTERRUPTED, context=context)
+            self.world.loop.call_soon(coordinator.requests.cancel, INTERRUPTED, context=context)
         else:
             self.world.loop.call_soon(self._request, process, coordinator, request, context=context)
 
@@ -139,17 +156,16 @@ class Programs:
             if request is FaultKind.ASK_RESCALE:
                 await self._rescale(process, coordinator)
                 return
-            if request is FaultKind.ASK_STOP:
-                record = await coordinator.request_stop(INTERRUPTED)
-            elif request is FaultKind.ASK_STOP_TO:
-                record = await coordinator.request_stop(INTERRUPTED, SAVEPOINTS)
-                if record.savepoint_bytes is None:
+            if request in STOPS:
+                to = SAVEPOINTS if request in (FaultKind.ASK_STOP_TO, FaultKind.ASK_DRAIN_TO) else ""
+                record = await coordinator.requests.stop(INTERRUPTED, to, drain=request in DRAINS)
+                if to and record.savepoint_bytes is None:
                     raise CheckpointFailed("the job has ended without a savepoint")
             elif request is FaultKind.ASK_SAVEPOINT:
-                record = await coordinator.request_savepoint(SAVEPOINTS)
+                record = await coordinator.requests.savepoint(SAVEPOINTS)
                 self.savepoints.append(record.savepoint)
             else:
-                record = await coordinator.request_checkpoint()
+                record = await coordinator.requests.checkpoint()
         except (CheckpointFailed, UsageError) as error:
             process.tell(f"answers {request}: {error}")
         else:
@@ -160,7 +176,7 @@ class Programs:
 
     async def _rescale(self, process: SimProcess, coordinator: Coordinator) -> None:
         wanted = self.draw.randint(1, PARALLELISM_MAX)
-        await coordinator.request_rescale(wanted)
+        await coordinator.requests.rescale(wanted)
         process.tell(f"answers that the parallelism is {wanted}")
         self.world.trace.mark(f"done {FaultKind.ASK_RESCALE}")
 

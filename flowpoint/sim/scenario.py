@@ -14,13 +14,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
+from flowpoint.coordinator.job import Wishes
 from flowpoint.sim.checkers import OutputChecker, SavepointChecker, StorageChecker
-from flowpoint.sim.faults import ALL_FAULTS, FaultKind, FaultMix, draw_mix
+from flowpoint.sim.faults import ALL_FAULTS, DRAINS, FaultKind, FaultMix, draw_mix
 from flowpoint.sim.job import INTERRUPTED, ROOT, SAVEPOINTS, Programs, install
-from flowpoint.sim.jobs import JOB_FILE, OUTPUT, STORAGE, JobShape, check_output, draw_shape, input_files, job_text
+from flowpoint.sim.job_text import input_files, job_text
+from flowpoint.sim.jobs import JOB_FILE, OUTPUT, STORAGE, TIMED, JobShape, draw_shape
 from flowpoint.sim.message_checker import MessageChecker
+from flowpoint.sim.references import check_output
 from flowpoint.sim.topologies import Row
 from flowpoint.sim.world import InvariantBroken, SimProcess, SimWorld
+from flowpoint.snapshot.places import MEMORY
 
 ASKED = (FaultKind.ASK_SAVEPOINT, FaultKind.ASK_RESCALE, FaultKind.ASK_RESCALE, FaultKind.ASK_STOP_TO)
 DISK_TROUBLE = frozenset({FaultKind.DISK_ERRORS, FaultKind.LOST_ANSWERS, FaultKind.DISK_FULL})
@@ -33,6 +37,18 @@ LEAVES_FILES = DISK_TROUBLE | {
     FaultKind.ASK_CANCEL,
 }
 """Under these the coordinator that ends the job may be unable to tidy up, or die before it has."""
+
+
+ENDS_COORDINATOR = frozenset(
+    {
+        FaultKind.KILL_COORDINATOR,
+        FaultKind.KILL_AT_POINT,
+        FaultKind.POWER_FAILURE,
+        FaultKind.ASK_STOP,
+        FaultKind.ASK_STOP_TO,
+        FaultKind.ASK_CANCEL,
+    }
+)
 
 
 class JobScenario:
@@ -62,7 +78,8 @@ class JobScenario:
             OutputChecker(world, OUTPUT, self._storage, takes_back=shape.takes_back)
             self._savepoints = SavepointChecker(world, SAVEPOINTS, self._storage)
             MessageChecker(world, self._storage)
-        self._programs = install(world, job_text(shape), shape.settings, JOB_FILE, STORAGE)
+        wishes = Wishes(resume_drained=True)
+        self._programs = install(world, job_text(shape), shape.settings, JOB_FILE, STORAGE, wishes)
 
     def root(self) -> tuple[str, Sequence[str]]:
         return ROOT, ()
@@ -111,8 +128,24 @@ class AskedScenario(JobScenario):
         records = max(shape.records, 500)
         settings = replace(shape.settings, workers=draw.choice((0, shape.settings.workers)))
         shape = replace(shape, records=records, rate=records // draw.choice((1, 2, 4)), settings=settings)
-        kinds = (*mix.kinds, *ASKED * draw.choice((1, 2, 4)))
+        asked = ASKED if shape.topology in TIMED else (*ASKED, *sorted(DRAINS))
+        kinds = (*mix.kinds, *asked * draw.choice((1, 2, 4)))
         super().__init__(seed, shape=shape, mix=replace(mix, kinds=kinds, quiet=0.1, gap=draw.choice((0.1, 0.3))))
+
+
+class MemoryScenario(JobScenario):
+    """A job whose snapshots are in the memory of its coordinator, which therefore lives to the end."""
+
+    def __init__(self, seed: int) -> None:
+        draw = Random(f"{seed}:memory")
+        shape, mix = draw_shape(draw), draw_mix(draw, ALL_FAULTS - ENDS_COORDINATOR - {FaultKind.BIT_ROT})
+        checkpoint = replace(shape.settings.checkpoint, storage=MEMORY)
+        shape = replace(shape, settings=replace(shape.settings, checkpoint=checkpoint))
+        super().__init__(seed, shape=shape, mix=replace(mix, spares_coordinator=True))
+
+    def may_start_again(self, process: SimProcess) -> bool:
+        """Never: nothing would be left."""
+        return False
 
 
 def read_output(world: SimWorld) -> Counter[Row]:

@@ -38,8 +38,9 @@ from flowpoint.snapshot.storage import SLICE_BYTES, Storage
 from flowpoint.snapshot.value_fit import fit, fit_any
 from flowpoint.snapshot.value_text import json_of, text_of
 from flowpoint.snapshot.writer import DELTA
-from flowpoint.state.file_format import FileBuilder
+from flowpoint.state.file_builder import FileBuilder
 from flowpoint.state.spec import ABSENT, TOMBSTONE
+from flowpoint.state.versions import stamped
 
 _ENTRY: Final = ABSENT
 """In place of a map key: all entries of a key."""
@@ -246,7 +247,8 @@ class Child:
         data, entries = self._delta(changes)
         written.append(name)
         await storage.put_if_absent(name, (data,))
-        file = StateFile(name, DELTA, len(data), xxh3_64_hexdigest(data), entries, subtask.groups)
+        written_file = StateFile(name, DELTA, len(data), xxh3_64_hexdigest(data), entries, subtask.groups)
+        (file,) = stamped([written_file], subtask.states)
         return replace(subtask, splits=splits, files=(*subtask.files, file))
 
     def _moved(self, uid: str, split: dict[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from flowpoint.codec.keys import group_of
 from flowpoint.codec.raw import RawCodec, RawEnum, RawObject, bare_name
 from flowpoint.codec.registry import encode_enum
 from flowpoint.errors import IncompatibleStateError, SnapshotError
+from flowpoint.model.key_groups import overlap
 from flowpoint.state.file_format import BlockRef, FileReader, StoredBlock
 from flowpoint.state.spec import ABSENT
 
@@ -45,12 +46,17 @@ class Found:
 class StateInFile:
     """The blocks of one state in one file, found by key group, the last few of them kept."""
 
-    def __init__(self, reader: FileReader, name: str, codec: RawCodec, max_parallelism: int) -> None:
+    def __init__(
+        self, reader: FileReader, name: str, codec: RawCodec, max_parallelism: int, groups: tuple[int, int]
+    ) -> None:
+        """`groups`: the key groups that count of the file."""
         self._reader = reader
+        self._groups = groups
         self._codec = codec
         self._kept: OrderedDict[int, StoredBlock] = OrderedDict()
         numbers = {number for number, state in enumerate(reader.states) if state[0] == name}
-        self.refs = sorted((ref for ref in reader.refs if ref.state in numbers), key=lambda ref: ref.first)
+        mine = (ref for ref in reader.refs if ref.state in numbers and ref.last >= groups[0] and ref.first <= groups[1])
+        self.refs = sorted(mine, key=lambda ref: ref.first)
         self._firsts = [ref.first for ref in self.refs]
         # How many groups the widest block spans tells how far back from a group the search must begin.
         self._span_max = max((ref.last - ref.first for ref in self.refs), default=0)
@@ -59,8 +65,15 @@ class StateInFile:
                 f"cannot read state {name!r}: the blocks of its file overlap; use another snapshot, or restore the file"
             )
 
+    def is_within(self, groups: tuple[int, int]) -> bool:
+        """Whether all entries of its blocks count."""
+        first, last = overlap(self._groups, groups)
+        return all(first <= ref.first and ref.last <= last for ref in self.refs)
+
     def covering(self, group: int) -> Iterator[tuple[StoredBlock, slice, slice]]:
         """The blocks with entries of a key group, and where its live and its dead ones are in them."""
+        if not self._groups[0] <= group <= self._groups[1]:
+            return
         stop = bisect_right(self._firsts, group)
         start = bisect_right(self._firsts, group - self._span_max - 1)
         for ref in self.refs[start:stop]:
@@ -167,7 +180,7 @@ class KeyedState:
         """Whether `stored_entries` is how many there are."""
         return all(
             len([file for file in part.files if file.refs]) <= 1
-            and all(part.groups[0] <= r.first and r.last <= part.groups[1] for f in part.files for r in f.refs)
+            and all(file.is_within(part.groups) for file in part.files)
             for part in self.parts
         )
 

@@ -35,7 +35,7 @@ _FIELDS: Mapping[str, type] = {
     "plan": dict,
     "operators": dict,
 }
-_OPTIONAL_FIELDS: Mapping[str, type] = {"handed_on": bool, "origin": dict}
+_OPTIONAL_FIELDS: Mapping[str, type] = {"handed_on": bool, "drained": bool, "origin": dict}
 _FILE_FIELDS: Mapping[str, type] = {
     "path": str,
     "kind": str,

@@ -28,6 +28,8 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64_hexdigest
 
+from flowpoint.errors import InternalError
+
 COMMITS = "commits/"
 SHARED = "shared/"
 CHECKPOINTS = "chk-"
@@ -65,6 +67,25 @@ def is_object(name: str) -> bool:
     *folders, base = name.split("/")
     sound = "." in base and not base.startswith(".") and not base.endswith(".") and "\0" not in name
     return sound and all(part and "." not in part for part in folders)
+
+
+def require_object(name: str) -> None:
+    """Raise InternalError unless a name can be an object's."""
+    if not is_object(name):
+        raise InternalError(f"{name!r} is not a name for an object in storage")
+
+
+def require_inside(name: str) -> None:
+    """Raise InternalError for an object or folder that would lie outside of the storage, or be the storage itself."""
+    if any(part in ("", ".", "..") for part in name.removesuffix("/").split("/")):
+        raise InternalError(f"{name!r} is not the name of anything in storage")
+
+
+def require_prefix(prefix: str) -> None:
+    """Raise InternalError for a prefix that would lead out of the storage."""
+    folder = prefix[: prefix.rfind("/") + 1]
+    if folder:
+        require_inside(folder)
 
 
 def commit_entry(number: int) -> str:
@@ -129,9 +150,9 @@ def savepoint_tag(lineage: str, attempt: int) -> str:
     return f"-{uid_slug(lineage)}-a{attempt}."
 
 
-def savepoint_state(uid: str, subtask: int, lineage: str, attempt: int) -> str:
-    """The name of a file of state in a savepoint."""
-    return f"{SAVED}{uid_slug(uid)}-{subtask}{savepoint_tag(lineage, attempt)}base"
+def savepoint_state(uid: str, subtask: int, lineage: str, attempt: int, number: int) -> str:
+    """The name of a file of state in a savepoint. `number`: which one of the subtask's, the oldest first."""
+    return f"{SAVED}{uid_slug(uid)}-{subtask}{savepoint_tag(lineage, attempt)}state.{number}"
 
 
 def savepoint_output(uid: str, subtask: int, lineage: str, attempt: int) -> str:

@@ -186,7 +186,7 @@ class Operator:
         parts = []
         for index, subtask in enumerate(self.subtasks):
             files = [
-                StateInFile(self._files.reader(file), name, self._files.codec, self._max_parallelism)
+                StateInFile(self._files.reader(file), name, self._files.codec, self._max_parallelism, file.groups)
                 for file in reversed(_own_files(subtask))
             ]
             parts.append(StatePart(index, subtask.groups, [file for file in files if file.refs]))

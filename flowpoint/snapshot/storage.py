@@ -1,4 +1,8 @@
-"""Where snapshots are kept: objects by name, created only if absent. A folder here; an object store has the same four.
+"""Where snapshots are kept: objects by name, with put-if-absent, get, list and delete. A folder, here.
+
+These four are all that coordinator and workers know of a storage, whatever it is made of (`places` says which one a job
+has). `adopt` is a put of a local file, which a folder may make a hard link; and only a folder has paths, by which a
+person opens a snapshot.
 
 Names are relative, parts divided by "/": `chk-17-a7/manifest.json`. A name that ends with "/" stands for everything
 below it. `FolderStorage` publishes an object as rule 6 says: temporary file, fsync, `link(2)` to the final
@@ -18,11 +22,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
 from typing import Protocol
 
-from flowpoint.errors import InternalError, OutcomeUnknown, StorageError, StorageFull
-from flowpoint.host.base import Disk, DiskFile
+from flowpoint.errors import OutcomeUnknown, StorageError, StorageFull
+from flowpoint.host.base import Disk, DiskFile, OpenFile
 from flowpoint.snapshot import names
 
 Chunks = Iterable[bytes] | AsyncIterable[bytes]
@@ -50,6 +54,12 @@ class Storage(Protocol):
     async def get(self, name: str, offset: int = 0, size: int = -1) -> bytes:
         """Bytes from `offset`, at most `size` (-1: all). FileNotFoundError when there is no such object."""
 
+    async def open(self, name: str) -> OpenFile | None:
+        """An object to be read piece by piece without waiting, and which outlives its removal; None: not possible here.
+
+        FileNotFoundError when there is no such object.
+        """
+
     async def list(self, prefix: str, *, unfinished: bool = False) -> Names:
         """The names that start with `prefix`, sorted.
 
@@ -68,6 +78,9 @@ class Storage(Protocol):
 
         FileNotFoundError when there is no such file.
         """
+
+    def close(self) -> None:
+        """Let go of connections. What is under way fails, and no call comes after."""
 
 
 class FolderStorage:
@@ -112,19 +125,28 @@ class FolderStorage:
         except OSError as error:
             raise _refused("read", path, error) from error
 
+    async def open(self, name: str) -> OpenFile | None:
+        """See `Storage`."""
+        _split(name)
+        path = self._path(name)
+        try:
+            return await self._disk.open(path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise FileNotFoundError(errno.ENOENT, "no such object", path) from None
+        except OSError as error:
+            raise _refused("open", path, error) from error
+
     async def list(self, prefix: str, *, unfinished: bool = False) -> Names:
         """See `Storage`."""
         found: Names = []
-        folder = prefix[: prefix.rfind("/") + 1]
-        if folder:
-            _check_inside(folder)
-        await self._walk(folder, prefix, unfinished, found)
+        names.require_prefix(prefix)
+        await self._walk(prefix[: prefix.rfind("/") + 1], prefix, unfinished, found)
         return sorted(found)
 
     async def delete(self, *doomed: str) -> bool:
         """See `Storage`."""
         for name in doomed:
-            _check_inside(name)
+            names.require_inside(name)
         removed = False
         failed: list[StorageError] = []
         for name in doomed:
@@ -158,10 +180,13 @@ class FolderStorage:
             raise
         except OSError as error:
             if error.errno in _NO_LINK:
-                return await self.put_if_absent(name, _LocalFile(self._disk, local_path))
+                return await self.put_if_absent(name, LocalFile(self._disk, local_path))
             raise _refused(f"link {local_path} to", self._path(name), error) from error
         await self._sync_folder(folder, name)
         return True
+
+    def close(self) -> None:
+        """See `Storage`. A folder holds nothing open."""
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}".rstrip("/")
@@ -196,14 +221,9 @@ class FolderStorage:
 
     async def _fill(self, file: DiskFile, temporary: str, chunks: Chunks) -> None:
         try:
-            if isinstance(chunks, AsyncIterable):
-                async for chunk in chunks:
-                    await file.write(chunk)
-                    await asyncio.sleep(0)
-            else:
-                for chunk in chunks:
-                    await file.write(chunk)
-                    await asyncio.sleep(0)
+            async for chunk in one_by_one(chunks):
+                await file.write(chunk)
+                await asyncio.sleep(0)
             await file.sync()
         except OSError as error:
             await _close(file)
@@ -285,8 +305,8 @@ class FolderStorage:
         return stat is not None and stat.is_dir
 
 
-class _LocalFile:
-    """The bytes of a local file, slice by slice."""
+class LocalFile:
+    """The bytes of a local file, slice by slice. The first one raises FileNotFoundError when there is none."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
@@ -304,6 +324,16 @@ class _LocalFile:
         return data
 
 
+async def one_by_one(chunks: Chunks) -> AsyncGenerator[bytes]:
+    """The chunks of an object, however they come."""
+    if isinstance(chunks, AsyncIterable):
+        async for chunk in chunks:
+            yield chunk
+    else:
+        for chunk in chunks:
+            yield chunk
+
+
 async def _close(file: DiskFile) -> None:
     """Close a file that is given up; that it failed already is the news."""
     try:
@@ -314,16 +344,9 @@ async def _close(file: DiskFile) -> None:
 
 def _split(name: str) -> tuple[str, str]:
     """A checked name as (folder with "/" or "", last part)."""
-    if not names.is_object(name):
-        raise InternalError(f"{name!r} is not a name for an object in storage")
+    names.require_object(name)
     folder, slash, base = name.rpartition("/")
     return folder + slash, base
-
-
-def _check_inside(name: str) -> None:
-    """Refuse the name of an object or folder that would lead out of the storage, or be the storage itself."""
-    if any(part in ("", ".", "..") for part in name.removesuffix("/").split("/")):
-        raise InternalError(f"{name!r} is not the name of anything in storage")
 
 
 def _parent(name: str) -> str:

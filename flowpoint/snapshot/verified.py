@@ -3,7 +3,7 @@
 Each file is read twice, the second time out of the cache of the system: whole against its checksum in the manifest,
 then block by block. So damage is told as closely as can be: which file, and which state and key groups in it.
 
-Invariants: verifying goes on after the first damage and lists all of it; it holds one block at a time.
+Invariants: verifying goes on after the first damage and lists all of it; it holds about a megabyte at a time.
 
 Not here: whether a job can be restored from it (`coordinator`, by the same files).
 """
@@ -15,18 +15,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from flowpoint.codec.keys import groups_of
+from flowpoint.codec.keys import place_width, places_of
 from flowpoint.codec.raw import RawEnum, RawObject
 from flowpoint.errors import BadRecordError, IncompatibleStateError, SnapshotError, StorageError
 from flowpoint.host.blocking import run_now
+from flowpoint.model.key_groups import overlap
 from flowpoint.model.manifest import NO_GROUPS, StateFile, SubtaskState
 from flowpoint.snapshot.channel_files import CHANNEL, read_channels
 from flowpoint.snapshot.manifests import Damage, verify_file
 from flowpoint.snapshot.names import MANIFEST
 from flowpoint.snapshot.opened import Snapshot
 from flowpoint.snapshot.reader import load
+from flowpoint.snapshot.storage import SLICE_BYTES
 from flowpoint.snapshot.writer import NATIVE, OUTPUT
-from flowpoint.state.file_format import FileReader, StoredBlock
+from flowpoint.state.file_format import FileReader, RawBlock, StoredBlock
 
 
 @dataclass
@@ -81,6 +83,9 @@ def _check_file(snapshot: Snapshot, subtask: SubtaskState, file: StateFile, repo
     report.bytes += file.bytes
     damage = run_now(verify_file(snapshot.location.storage, file, deep=True))
     report.damages += [damage] if damage else []
+    if file in subtask.files and overlap(file.groups, subtask.groups) != file.groups:
+        seen = f"it is to count for key groups {file.groups[0]}-{file.groups[1]}, its subtask has"
+        report.damages.append(Damage(file.path, f"{seen} {subtask.groups[0]}-{subtask.groups[1]}"))
     if file.kind in (NATIVE, OUTPUT) or (damage is not None and damage.problem == "missing"):
         return
     if file.kind == CHANNEL:
@@ -122,31 +127,39 @@ def _check_channels(snapshot: Snapshot, file: StateFile, report: Report) -> None
 
 
 def _check_blocks(snapshot: Snapshot, file: StateFile, reader: FileReader, report: Report) -> None:
-    for ref in reader.refs:
-        report.blocks += 1
-        where = f"block at byte {ref.offset} (state {reader.states[ref.state][0]!r}, key groups {ref.first}-{ref.last})"
-        if not file.groups[0] <= ref.first <= ref.last <= file.groups[1]:
-            seen = f"{where}: the file is of key groups {file.groups[0]}-{file.groups[1]}"
-            report.damages.append(Damage(file.path, seen))
-        try:
-            block = reader.stored_block(ref, snapshot.codec)
-            report.entries += len(block.keys) + len(block.dead)
-            if len(block.values) and (misplaced := _misplaced(block, snapshot.max_parallelism)):
-                report.damages.append(Damage(file.path, f"{where}: {misplaced}"))
-        except (SnapshotError, IncompatibleStateError, BadRecordError, StorageError, TypeError, ValueError) as error:
-            report.damages.append(Damage(file.path, f"{where}: {error}"))
+    for span in reader.spans((0, snapshot.max_parallelism - 1), SLICE_BYTES):
+        data = run_now(snapshot.location.storage.get(file.path, span.offset, span.size))
+        for one in span.refs:
+            report.blocks += 1
+            ref = one[0]
+            where = (
+                f"block at byte {ref.offset} (state {reader.states[ref.state][0]!r}, key groups {ref.first}-{ref.last})"
+            )
+            try:
+                raw = reader.raw_block(span, one, data)
+                block = reader.decoded(raw, snapshot.codec)
+                report.entries += len(block.keys) + len(block.dead)
+                if len(block.values) and (misplaced := _misplaced(block, raw, reader, snapshot.max_parallelism)):
+                    report.damages.append(Damage(file.path, f"{where}: {misplaced}"))
+            except (SnapshotError, IncompatibleStateError, BadRecordError, TypeError, ValueError) as error:
+                report.damages.append(Damage(file.path, f"{where}: {error}"))
 
 
-def _misplaced(block: StoredBlock, max_parallelism: int) -> str:
+def _misplaced(block: StoredBlock, raw: RawBlock, reader: FileReader, max_parallelism: int) -> str:
     """What is wrong with where a block's keys are, or ""."""
     keys = [pair[0] for pair in block.keys] if block.kind == "map" else block.keys
+    if keys and type(keys[0]) in (RawEnum, RawObject):
+        return ""
     stated = [
         group
         for group, count in zip(block.live_groups[::2], block.live_groups[1::2], strict=True)
         for _ in range(count)
     ]
-    if keys and type(keys[0]) in (RawEnum, RawObject):
-        return ""
-    actual = groups_of(keys, max_parallelism)
-    wrong = sum(1 for a, b in zip(actual, stated, strict=True) if a != b) if actual != stated else 0
-    return f"{wrong} entries are not in the key group of their key" if wrong else ""
+    places = places_of(keys, max_parallelism)
+    width = place_width(max_parallelism)
+    wrong = sum(place // width != group for place, group in zip(places, stated, strict=True))
+    if wrong:
+        return f"{wrong} entries are not in the key group of their key"
+    if reader.placed is not None and places != raw.live_places.tolist():
+        return "the index does not have the places of its keys, so that they would not be found"
+    return ""

@@ -13,8 +13,8 @@ Not here: what is in the slices (`state`), telling the backend `durable()` or `f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from xxhash import xxh3_64
 
@@ -28,7 +28,12 @@ DELTA = "delta"
 NATIVE = "native"
 OUTPUT = "output"
 
+SEAL = "seal"
+"""In a file's `extra`: what proves each part of it that is read, without reading the rest."""
+
 _FULL_DISK_PAUSE = 1.0
+
+T = TypeVar("T")
 
 
 class FrozenState(Protocol):
@@ -45,6 +50,10 @@ class FrozenState(Protocol):
     @property
     def native(self) -> Sequence[str]:
         """Durable local files, never changed again, that belong to this state."""
+
+    @property
+    def seal(self) -> str:
+        """What proves the bytes as `chunks` gave them last (`FileReader.seal`)."""
 
     def chunks(self) -> Iterator[bytes]:
         """The bytes in slices, from the start each time it is called."""
@@ -96,9 +105,18 @@ async def write_state(
         StorageFull: the disk is full, and `on_full` is None.
         StorageError: a file could not be written or made durable.
     """
+    return await wait_for_room(lambda: _write_all(storage, frozen, name, groups), on_full)
+
+
+async def wait_for_room(write: Callable[[], Awaitable[T]], on_full: Callable[[str], None] | None) -> T:
+    """Write; while the disk is full, wait and start over (rule 23). `on_full`: see `write_state`.
+
+    Raises:
+        StorageFull: the disk is full, and `on_full` is None.
+    """
     while True:
         try:
-            return await _write_all(storage, frozen, name, groups)
+            return await write()
         except StorageFull as error:
             if on_full is None:
                 raise
@@ -120,7 +138,9 @@ async def _write_slices(storage: Storage, frozen: FrozenState, name: str, groups
     if not await storage.put_if_absent(name, slices):
         raise StorageError(f"cannot write {name}: it exists already; each write needs a new sequence number")
     kind = BASE if frozen.full else DELTA
-    return StateFile(name, kind, slices.bytes, slices.checksum, frozen.entries, groups)
+    return StateFile(
+        name, kind, slices.bytes, slices.checksum, frozen.entries, groups, {SEAL: frozen.seal} if frozen.seal else {}
+    )
 
 
 async def save_file(storage: Storage, path: str, name: str) -> StateFile:

@@ -11,7 +11,7 @@ How the runtime drives it:
     frozen = backend.freeze()              at a barrier, or early when `needs_spill()`
     for data in frozen.chunks(): ...       beside the stream; some slices are empty: they only give the loop a turn
     frozen.durable() or frozen.failed()    exactly one of them, before the next frozen is written
-    view = backend.freeze_detached()       the same for a savepoint: everything, outside of the chain of files
+    view = backend.freeze_detached()       the same for a savepoint, outside of the chain of files
     backend.merge_some()                   between batches; True: there is more to do
 
 Invariants: what is in no durable file is in memory and goes into the next file, whatever failed before it. A value that
@@ -23,12 +23,17 @@ Implementations: `heap.py`, `rocksdb.py`; what they share is in `layers.py`. One
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from flowpoint.model.manifest import StateFile
+from flowpoint.state.evolution import Evolution
 from flowpoint.state.file_format import ReadRange
 from flowpoint.state.spec import ABSENT, StateSpec
+
+
+def nothing() -> None:
+    """Do nothing."""
 
 
 class Table(Protocol):
@@ -92,11 +97,13 @@ class Frozen(Protocol):
     replaces: how many of the newest files before it are no longer needed (a base: all). Known after `chunks`.
     entries: how many entries it holds, deletions included; exact after `chunks`. 0: no file is needed.
     native: local files that belong to it besides; none so far.
+    seal: what proves the file (`FileReader.seal`). Known after `chunks`.
     """
 
     full: bool
     replaces: int
     native: Sequence[str]
+    seal: str
 
     @property
     def entries(self) -> int: ...
@@ -129,15 +136,33 @@ class Backend(Protocol):
     def map_table(self, spec: StateSpec) -> MapTable:
         """The table of a map state. Raises as `table`."""
 
-    def restore(self, files: Sequence[tuple[StateFile, bytes | ReadRange]], groups: tuple[int, int]) -> None:
-        """Take over the entries of one old subtask, files oldest first, as far as their key group is in `groups`.
+    def restore(
+        self,
+        files: Sequence[tuple[StateFile, bytes | ReadRange]],
+        groups: tuple[int, int],
+        done: Callable[[], None] = nothing,
+        evolution: Evolution | None = None,
+    ) -> None:
+        """Take over the entries of one old subtask, files oldest first, as far as their key group is in `groups` and in
+        those that count of the file.
+
+        The files are read as entries are asked for, and by `merge_some` in the end. `done` is called once when nothing
+        is read from them any more.
+
+        evolution: how the states in these files become those of the job; None: they are those of the job.
 
         Raises:
             SnapshotError: a file is damaged.
             IncompatibleStateError: a file holds what this job cannot take over.
         """
 
-    def restoring(self, files: Sequence[tuple[StateFile, bytes | ReadRange]], groups: tuple[int, int]) -> Iterator[int]:
+    def restoring(
+        self,
+        files: Sequence[tuple[StateFile, bytes | ReadRange]],
+        groups: tuple[int, int],
+        done: Callable[[], None] = nothing,
+        evolution: Evolution | None = None,
+    ) -> Iterator[int]:
         """The same in steps of a few ms; yields the number of entries taken so far."""
 
     def freeze(self, *, full: bool = False) -> Frozen:
@@ -147,10 +172,10 @@ class Backend(Protocol):
         """
 
     def freeze_detached(self) -> Frozen:
-        """Freeze everything for a file that stands alone (a savepoint): a base, and no part of the chain.
+        """Freeze what is in no durable file, for a file beside the chain: with copies of the chain's files, as they are
+        when its bytes are made, it is everything (a savepoint).
 
         The chain goes on as if nothing had been written: what this file holds goes into the next delta all the same.
-        `durable` and `failed` both only let go of the view.
         """
 
     def bytes_dirty(self) -> int:

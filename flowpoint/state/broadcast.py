@@ -19,7 +19,7 @@ from flowpoint.codec.values import is_immutable
 from flowpoint.errors import UserCodeError
 from flowpoint.state.backend import Backend, MapTable
 from flowpoint.state.kinds import PLAIN_KEYS, Declaration, declared
-from flowpoint.state.spec import ABSENT
+from flowpoint.state.spec import ABSENT, FIRST_VERSION, Migrations
 
 _EVERY_KEY: Final = 0
 
@@ -100,8 +100,11 @@ class BroadcastState(Declaration[BroadcastHandle]):
     kind = "map"
     is_broadcast = True
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
+    def __init__(
+        self, name: str, type: Any = None, *, version: int = FIRST_VERSION, migrate: Migrations | None = None
+    ) -> None:
+        """`type` and `migrate` are of the value of one map key."""
+        super().__init__(name, type, version=version, migrate=migrate)
 
     def open(self, backend: Backend, access: BroadcastAccess) -> BroadcastHandle:
         """A handle on it."""

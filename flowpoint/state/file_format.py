@@ -2,7 +2,8 @@
 
     header   "FLOWSTAT", format version (2 bytes), 2 bytes zero
     blocks   msgpack [groups, keys, values, dead groups, dead keys]; keys and values are columns of `Codec`
-    footer   msgpack {"states": [[name, kind]...], "blocks": [[state, first, last, offset, size, live, dead, xxh3]...]}
+    footer   msgpack {"states": [[name, kind]...], "blocks": [[state, first, last, offset, size, live, dead, xxh3]...],
+             "places": [max parallelism, places of live entries, places of deleted ones]}
     trailer  offset of the footer (8 bytes), xxh3-64 of the footer (8 bytes), "FLOWEND\\n"
 
 Numbers outside msgpack are big-endian. Inside a block entries are in key-group order, and `groups` says how many belong
@@ -10,15 +11,22 @@ to each: [group, count, group, count...]. A map's keys are tuples (key, map key)
 ones. The footer tells which block holds which key groups, so a reader that takes over some key groups reads only
 their blocks; it may be given a function that reads a range instead of all bytes.
 
-Invariants: an entry occurs at most once in a file; format 1 stays readable for ever (a golden file pins it).
-Not here: which entries go into a file (`frozen.py`), where the file is (`snapshot/`).
+"places" may be missing. Where it stands, the entries of each state are in the order of their places
+(`codec.keys.place_of`), and it lists these, 4 bytes each (little-endian): so a reader finds one key by reading one block
+(`restored.py`).
+
+Invariants: an entry occurs at most once in a file; format 1 stays readable for ever (a golden file pins it). The seal,
+which is the checksum of the footer, proves all of a file: the footer has the checksums of the blocks.
+Not here: making files (`file_builder.py`), which entries go into them (`frozen.py`), where they are (`snapshot/`).
 """
 
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
@@ -27,13 +35,17 @@ from xxhash import xxh3_64_intdigest
 
 from flowpoint.codec.values import Codec, shortened
 from flowpoint.errors import BadRecordError, IncompatibleStateError, SnapshotError
-from flowpoint.state.spec import KINDS, TOMBSTONE, has_tombstone
+from flowpoint.state.spec import KINDS
 
 FORMAT: Final = 1
-_MAGIC: Final = b"FLOWSTAT"
-_END: Final = b"FLOWEND\n"
-_HEADER: Final = struct.Struct(">8sHH")
-_TRAILER: Final = struct.Struct(">QQ8s")
+MAGIC: Final = b"FLOWSTAT"
+END: Final = b"FLOWEND\n"
+HEADER: Final = struct.Struct(">8sHH")
+TRAILER: Final = struct.Struct(">QQ8s")
+
+PLACE: Final = "I"
+"""The type of a place in an array: 4 bytes."""
+assert array(PLACE).itemsize == 4, "no platform that Python runs on today has another size"
 
 ReadRange: TypeAlias = Callable[[int, int], bytes]
 """(offset, size) -> these bytes of a file."""
@@ -67,82 +79,44 @@ class BlockRef:
     checksum: int
 
 
-class FileBuilder:
-    """Makes the bytes of one file, piece by piece, in order: `header`, any number of `block`, `footer`."""
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The places of all live entries of a file and of all deleted ones, in the order of its blocks."""
 
-    def __init__(self, codec: Codec) -> None:
-        self._codec = codec
-        self._states: dict[str, tuple[int, str]] = {}
-        self._refs: list[BlockRef] = []
-        self._offset = 0
-        self.entries = 0
-
-    def header(self) -> bytes:
-        """The first bytes."""
-        return self._placed(_HEADER.pack(_MAGIC, FORMAT, 0))
-
-    def block(self, state: str, kind: str, entries: Entries) -> bytes:
-        """The bytes of a block.
-
-        Raises:
-            BadRecordError: a key or value cannot be serialised.
-        """
-        live_groups: list[int] = []
-        dead_groups: list[int] = []
-        keys: list[Any] = []
-        values: list[Any] = []
-        dead: list[Any] = []
-        for group, some_keys, some_values in entries:
-            alive, alive_values, gone = some_keys, some_values, []
-            if has_tombstone(some_values):
-                pairs = list(zip(some_keys, some_values, strict=True))
-                gone = [key for key, value in pairs if value is TOMBSTONE]
-                alive = [key for key, value in pairs if value is not TOMBSTONE]
-                alive_values = [value for value in some_values if value is not TOMBSTONE]
-            keys += alive
-            values += alive_values
-            dead += gone
-            _count(live_groups, group, len(alive))
-            _count(dead_groups, group, len(gone))
-        encoded = self._codec.encode_column
-        body: bytes = msgpack.packb([live_groups, encoded(keys), encoded(values), dead_groups, encoded(dead)])
-        number, _ = self._states.setdefault(state, (len(self._states), kind))
-        self._refs.append(
-            BlockRef(
-                number,
-                entries[0][0],
-                entries[-1][0],
-                self._offset,
-                len(body),
-                len(keys),
-                len(dead),
-                xxh3_64_intdigest(body),
-            )
-        )
-        self.entries += len(keys) + len(dead)
-        return self._placed(body)
-
-    def footer(self) -> bytes:
-        """The last bytes: index and trailer."""
-        index = {
-            "states": [[name, kind] for name, (_, kind) in self._states.items()],
-            "blocks": [
-                [ref.state, ref.first, ref.last, ref.offset, ref.size, ref.live, ref.dead, ref.checksum]
-                for ref in self._refs
-            ],
-        }
-        body: bytes = msgpack.packb(index)
-        return body + _TRAILER.pack(self._offset, xxh3_64_intdigest(body), _END)
-
-    def _placed(self, data: bytes) -> bytes:
-        self._offset += len(data)
-        return data
+    max_parallelism: int
+    live: array[int]
+    dead: array[int]
 
 
-def _count(groups: list[int], group: int, count: int) -> None:
-    if count:
-        groups.append(group)
-        groups.append(count)
+_NO_PLACES: Final = Placed(0, array(PLACE), array(PLACE))
+
+
+@dataclass(slots=True)
+class Span:
+    """Blocks that follow each other in a file, each with the numbers of its first live and first deleted entry."""
+
+    offset: int = 0
+    size: int = 0
+    refs: list[tuple[BlockRef, int, int]] = field(default_factory=list)
+
+    def add(self, ref: BlockRef, live: int, dead: int) -> None:
+        """One block more, at the end."""
+        if not self.refs:
+            self.offset = ref.offset
+        self.refs.append((ref, live, dead))
+        self.size += ref.size
+
+
+@dataclass(frozen=True, slots=True)
+class RawBlock:
+    """A block as it is stored, proved by its checksum, with its places if the file has some."""
+
+    state: str
+    kind: str
+    ref: BlockRef
+    body: bytes
+    live_places: array[int]
+    dead_places: array[int]
 
 
 class FileReader:
@@ -152,14 +126,15 @@ class FileReader:
         SnapshotError: it is no state file, is damaged, or is of a newer format.
     """
 
-    def __init__(self, name: str, data: bytes | ReadRange, size: int) -> None:
-        self._name = name
+    def __init__(self, name: str, data: bytes | ReadRange, size: int, seal: str = "") -> None:
+        """`seal`: what the footer must have as its checksum, if that is known."""
+        self.name = name
         self._read: ReadRange = data if callable(data) else _slicer(data)
         self._size = size
-        if size < _HEADER.size + _TRAILER.size:
+        if size < HEADER.size + TRAILER.size:
             raise self._damaged(f"it has only {size} bytes")
-        magic, version, reserved = _HEADER.unpack(self._read_exactly(0, _HEADER.size))
-        if magic != _MAGIC:
+        magic, version, reserved = HEADER.unpack(self._read_exactly(0, HEADER.size))
+        if magic != MAGIC:
             raise self._damaged("it does not begin as a state file")
         if version > FORMAT:
             raise SnapshotError(
@@ -168,24 +143,31 @@ class FileReader:
             )
         if reserved or version == 0:
             raise self._damaged("its header is wrong")
-        self._states, self._refs = self._index()
+        self.seal = ""
+        """The checksum of its footer, as hex digits: where a manifest knows it, it proves every byte of the file."""
+        self.placed: Placed | None = None
+        """Where each key is, if the file tells."""
+        self._states, self._refs = self._index(seal)
 
-    def _index(self) -> tuple[list[tuple[str, str]], list[BlockRef]]:
-        offset, checksum, end = _TRAILER.unpack(self._read_exactly(self._size - _TRAILER.size, _TRAILER.size))
-        size = self._size - _TRAILER.size - offset
-        if end != _END or size < 0 or offset < _HEADER.size:
+    def _index(self, seal: str) -> tuple[list[tuple[str, str]], list[BlockRef]]:
+        offset, checksum, end = TRAILER.unpack(self._read_exactly(self._size - TRAILER.size, TRAILER.size))
+        size = self._size - TRAILER.size - offset
+        if end != END or size < 0 or offset < HEADER.size:
             raise self._damaged("its end is missing")
         body = self._read_exactly(offset, size)
         if xxh3_64_intdigest(body) != checksum:
             raise self._damaged("its index does not match its checksum")
+        if seal and seal != seal_of(checksum):
+            raise self._damaged(f"its index is not the one that the manifest names ({seal_of(checksum)}, not {seal})")
+        self.seal = seal_of(checksum)
         try:
-            states, refs = _parse_index(body, offset)
+            states, refs, self.placed = _parse_index(body, offset)
         except (ValueError, TypeError, KeyError, IndexError, RecursionError, msgpack.UnpackException) as error:
             raise self._damaged(f"its index makes no sense ({shortened(error)})") from error
         for state, kind in states:
             if kind not in KINDS:
                 raise IncompatibleStateError(
-                    f"cannot read the state file {self._name}: state '{state}' is of the unknown kind '{kind}'; "
+                    f"cannot read the state file {self.name}: state '{state}' is of the unknown kind '{kind}'; "
                     f"upgrade FlowPoint"
                 )
         return states, refs
@@ -205,8 +187,12 @@ class FileReader:
         """How many entries the file holds, deletions included."""
         return sum(ref.live + ref.dead for ref in self._refs)
 
-    def blocks(self, codec: Codec, first: int, last: int) -> Iterator[Block]:
+    def blocks(
+        self, codec: Codec, first: int, last: int, values_of: Callable[[str], Codec] | None = None
+    ) -> Iterator[Block]:
         """The entries whose key group is in [first, last], block by block. Other blocks are not even read.
+
+        values_of: the codec that reads the values of a state, where that is another than `codec`, which reads keys.
 
         Raises:
             SnapshotError: a block is damaged.
@@ -215,23 +201,65 @@ class FileReader:
         for ref in self._refs:
             if ref.last < first or ref.first > last:
                 continue
-            stored = self.stored_block(ref, codec)
+            values = None if values_of is None else values_of(self._states[ref.state][0])
+            stored = self.stored_block(ref, codec, values)
             block = Block(stored.state, stored.kind, stored.keys, stored.values, stored.dead)
             if ref.first < first or ref.last > last:
                 live, gone = stored.within(first, last)
                 block = Block(block.state, block.kind, block.keys[live], block.values[live], block.dead[gone])
             yield block
 
-    def stored_block(self, ref: BlockRef, codec: Codec) -> StoredBlock:
-        """A whole block, decoded as far as it is looked at.
+    def stored_block(self, ref: BlockRef, codec: Codec, values: Codec | None = None) -> StoredBlock:
+        """A whole block, decoded as far as it is looked at; values by a codec of their own if there is one.
 
         Raises:
             SnapshotError: it is damaged.
         """
+        return StoredBlock(self.name, self._states[ref.state], ref, self._body(ref), codec, values or codec)
+
+    def spans(self, groups: tuple[int, int], bytes_max: int) -> Iterator[Span]:
+        """The blocks with entries of key groups [first, last], as stretches of the file of about `bytes_max`."""
+        span = Span()
+        live = dead = 0
+        for ref in self._refs:
+            if ref.last >= groups[0] and ref.first <= groups[1]:
+                if span.refs and (span.offset + span.size != ref.offset or span.size + ref.size > bytes_max):
+                    yield span
+                    span = Span()
+                span.add(ref, live, dead)
+            live += ref.live
+            dead += ref.dead
+        if span.refs:
+            yield span
+
+    def raw_block(self, span: Span, numbered: tuple[BlockRef, int, int], data: bytes) -> RawBlock:
+        """One of the blocks of a stretch, whose bytes are `data`: not decoded, and proved by its checksum.
+
+        Raises:
+            SnapshotError: it is damaged.
+        """
+        ref, live, dead = numbered
+        start = ref.offset - span.offset
+        body = data[start : start + ref.size]
+        self._check(ref, body)
+        placed = self.placed or _NO_PLACES
+        state, kind = self._states[ref.state]
+        return RawBlock(
+            state, kind, ref, body, placed.live[live : live + ref.live], placed.dead[dead : dead + ref.dead]
+        )
+
+    def decoded(self, raw: RawBlock, codec: Codec) -> StoredBlock:
+        """A block, decoded as far as it is looked at. Raises as `stored_block`."""
+        return StoredBlock(self.name, (raw.state, raw.kind), raw.ref, raw.body, codec, codec)
+
+    def _body(self, ref: BlockRef) -> bytes:
         body = self._read_exactly(ref.offset, ref.size)
-        if xxh3_64_intdigest(body) != ref.checksum:
+        self._check(ref, body)
+        return body
+
+    def _check(self, ref: BlockRef, body: bytes) -> None:
+        if len(body) != ref.size or xxh3_64_intdigest(body) != ref.checksum:
             raise self._damaged(f"the block at byte {ref.offset} does not match its checksum")
-        return StoredBlock(self._name, self._states[ref.state], ref, body, codec)
 
     def _read_exactly(self, offset: int, size: int) -> bytes:
         data = self._read(offset, size) if offset >= 0 else b""
@@ -240,7 +268,7 @@ class FileReader:
         return data
 
     def _damaged(self, seen: str) -> SnapshotError:
-        return _damaged(self._name, seen)
+        return _damaged(self.name, seen)
 
 
 class StoredBlock:
@@ -255,11 +283,14 @@ class StoredBlock:
         IncompatibleStateError: a column holds values of classes that the codec does not know.
     """
 
-    def __init__(self, file: str, state: tuple[str, str], ref: BlockRef, body: bytes, codec: Codec) -> None:
+    def __init__(
+        self, file: str, state: tuple[str, str], ref: BlockRef, body: bytes, codec: Codec, values: Codec
+    ) -> None:
         self.state, self.kind = state
         self.ref = ref
         self._file = file
         self._codec = codec
+        self._value_codec = values
         try:
             self.live_groups, self._keys, self._values, self.dead_groups, self._dead = msgpack.unpackb(body)
             counted = _counted(self.live_groups, ref), _counted(self.dead_groups, ref)
@@ -271,25 +302,25 @@ class StoredBlock:
     @cached_property
     def keys(self) -> list[Any]:
         """The keys of live entries; a map's are pairs."""
-        return self._column(self._keys, self.ref.live)
+        return self._column(self._codec, self._keys, self.ref.live)
 
     @cached_property
     def values(self) -> list[Any]:
         """The value of each of `keys`."""
-        return self._column(self._values, self.ref.live)
+        return self._column(self._value_codec, self._values, self.ref.live)
 
     @cached_property
     def dead(self) -> list[Any]:
         """The keys of deleted entries."""
-        return self._column(self._dead, self.ref.dead)
+        return self._column(self._codec, self._dead, self.ref.dead)
 
     def within(self, first: int, last: int) -> tuple[slice, slice]:
         """Where live and dead entries of key groups [first, last] are."""
         return _within(self.live_groups, first, last), _within(self.dead_groups, first, last)
 
-    def _column(self, data: bytes, count: int) -> list[Any]:
+    def _column(self, codec: Codec, data: bytes, count: int) -> list[Any]:
         try:
-            column = self._codec.decode_column(data)
+            column = codec.decode_column(data)
         except BadRecordError as error:
             raise IncompatibleStateError(f"cannot restore state '{self.state}' from {self._file}: {error}") from error
         if len(column) != count:
@@ -306,8 +337,8 @@ def _damaged(file: str, seen: str) -> SnapshotError:
     )
 
 
-def _parse_index(body: bytes, end: int) -> tuple[list[tuple[str, str]], list[BlockRef]]:
-    """The states and blocks of an index. `end` is where blocks end. Any error of unpacking may come out."""
+def _parse_index(body: bytes, end: int) -> tuple[list[tuple[str, str]], list[BlockRef], Placed | None]:
+    """The states, blocks and places of an index. `end` is where blocks end. Any error of unpacking may come out."""
     index = msgpack.unpackb(body)
     states = [(str(name), str(kind)) for name, kind in index["states"]]
     refs = [BlockRef(*fields) for fields in index["blocks"]]
@@ -316,7 +347,26 @@ def _parse_index(body: bytes, end: int) -> tuple[list[tuple[str, str]], list[Blo
         sound = all(type(number) is int and number >= 0 for number in numbers)
         if not sound or ref.state >= len(states) or ref.first > ref.last or ref.offset + ref.size > end:
             raise ValueError(f"{ref}")
-    return states, refs
+    if "places" not in index:
+        return states, refs, None
+    max_parallelism, live, dead = index["places"]
+    placed = Placed(int(max_parallelism), _places(live), _places(dead))
+    if (len(placed.live), len(placed.dead)) != (sum(ref.live for ref in refs), sum(ref.dead for ref in refs)):
+        raise ValueError("there is not one place for each entry")
+    return states, refs, placed
+
+
+def _places(data: bytes) -> array[int]:
+    places = array(PLACE)
+    places.frombytes(data)
+    if sys.byteorder == "big":
+        places.byteswap()
+    return places
+
+
+def seal_of(checksum: int) -> str:
+    """The checksum of a footer, as a manifest has it."""
+    return f"{checksum:016x}"
 
 
 def _counted(groups: list[int], ref: BlockRef) -> int:

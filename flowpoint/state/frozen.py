@@ -4,8 +4,8 @@ A delta holds what is in no durable file yet; it may take in the newest small de
 base holds everything. Which segments belong in is looked up when the bytes are made, not when the freeze happened: a
 file before this one may have failed meanwhile, and then its entries belong here.
 
-Entries are put into buckets by key group, then written bucket by bucket. Both steps go on in slices; a slice without
-bytes is empty.
+Entries are put into the order of their places (`sorting.py`), then written block by block. Both steps go on in slices; a
+slice without bytes is empty.
 
 Invariants: the sources of a file do not change while it is made: segments never do, and bases are not merged into.
 Every entry is written once, the newest one of its key.
@@ -15,12 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
-from flowpoint.codec.keys import groups_of
+from flowpoint.codec.keys import places_of
 from flowpoint.errors import BadRecordError
 from flowpoint.state.chain import SMALL_BYTES_MAX, ChainFile
-from flowpoint.state.file_format import FileBuilder, FileReader
+from flowpoint.state.file_builder import FileBuilder
+from flowpoint.state.file_format import FileReader
+from flowpoint.state.sorting import Buckets, Run, with_stored
 from flowpoint.state.spec import TOMBSTONE, has_tombstone
 from flowpoint.state.tables import AnyTable, LayeredMapTable, sources_of
 
@@ -28,23 +30,22 @@ if TYPE_CHECKING:
     from flowpoint.state.layers import LayeredBackend
 
 SLICE_BYTES: Final = 256 << 10
-_BLOCK_BYTES: Final = 192 << 10
+# Small, since one key of a restored state is read by reading its block.
+_BLOCK_BYTES: Final = 32 << 10
+_BLOCK_ENTRIES_FIRST: Final = 256
 _BLOCK_ENTRIES_MAX: Final = 2048
 _BUCKET_SLICE: Final = 4096
-_STORED_SLICE: Final = 1024
-
-Buckets: TypeAlias = dict[int, tuple[list[Any], list[Any]]]
-"""Key group -> keys and their values."""
 
 
 class FrozenState:
     """`backend.Frozen` of a layered backend."""
 
     def __init__(self, backend: LayeredBackend, number: int, *, full: bool, detached: bool = False) -> None:
-        """`detached`: a full file beside the chain, which neither ends it nor makes anything durable for it."""
+        """`detached`: a file beside the chain, for somebody else, which makes nothing durable for it."""
         self.full = full
         self.replaces = 0
         self.native: Sequence[str] = ()
+        self.seal = ""
         self._backend = backend
         self._number = number
         self._detached = detached
@@ -91,7 +92,8 @@ class FrozenState:
         assert not self._is_settled, f"freeze {self._number} settled twice"
         self._is_settled = True
         if self._detached:
-            self._backend.settle(self._number, full=True, durable=False)
+            if self.full:
+                self._backend.settle(self._number, full=True, durable=False)
             return
         if durable and self.full and not self._bytes:
             # There was nothing at all to write: the chain is empty and stays so.
@@ -103,12 +105,12 @@ class FrozenState:
     # ------------------------------------------------------------------ bytes
 
     def _file(self) -> Iterator[bytes]:
-        builder = FileBuilder(self._backend.codec)
+        builder = FileBuilder(self._backend.codec, self._backend.max_parallelism)
         yield builder.header()
         absorbed: dict[str, dict[Any, Any]] = {}
         if self.full:
             self.replaces = 0 if self._detached else len(self._backend.chain)
-        else:
+        elif not self._detached:
             yield from self._absorb_small_files(absorbed)
         for name, table in list(self._backend.tables.items()):
             try:
@@ -118,6 +120,7 @@ class FrozenState:
                 raise
         yield builder.footer()
         self._entries = builder.entries
+        self.seal = builder.seal
 
     def _absorb_small_files(self, absorbed: dict[str, dict[Any, Any]]) -> Iterator[bytes]:
         """Read the newest small files back into one layer per table, oldest first."""
@@ -144,63 +147,50 @@ class FrozenState:
         layers = [layer for segment in segments for other, layer in segment.parts if other is table]
         if absorbed is not None:
             layers.insert(0, absorbed)
-        buckets: Buckets = {}
+        buckets = Buckets(sum(map(table.size, layers)) + (len(table.base) if self.full else 0))
         for (keys, value_of), hiding in sources_of(table, layers, with_base=self.full):
             while part := list(islice(keys, _BUCKET_SLICE)):
                 if hiding:
                     part = [key for key in part if not any(table.holds(layer, key) for layer in hiding)]
                 self._fill(buckets, part, list(map(value_of, part)), is_map=isinstance(table, LayeredMapTable))
                 yield b""
-        yield from self._blocks(builder, name, table, buckets)
+        runs = buckets.runs()
         if self.full:
-            yield from self._stored_blocks(builder, name, table, layers)
+            runs = with_stored(runs, _not_hidden(table, layers))
+        yield from _blocks(builder, name, table.spec.kind, runs)
 
     def _fill(self, buckets: Buckets, keys: list[Any], values: list[Any], *, is_map: bool) -> None:
-        """Sort entries into buckets by the group of their key."""
+        """Sort entries into buckets by the places of their keys."""
         if self.full and has_tombstone(values):
             # Below a base there is nothing that a deletion could hide.
             keys = [key for key, value in zip(keys, values, strict=True) if value is not TOMBSTONE]
             values = [value for value in values if value is not TOMBSTONE]
         hashed = [pair[0] for pair in keys] if is_map else keys
-        groups = groups_of(hashed, self._backend.max_parallelism)
-        for group, key, value in zip(groups, keys, values, strict=True):
-            bucket = buckets.get(group)
-            if bucket is None:
-                buckets[group] = ([key], [value])
-            else:
-                bucket[0].append(key)
-                bucket[1].append(value)
+        buckets.add(places_of(hashed, self._backend.max_parallelism), keys, values)
 
-    def _blocks(self, builder: FileBuilder, name: str, table: AnyTable, buckets: Buckets) -> Iterator[bytes]:
-        """Blocks of about `_BLOCK_BYTES`; the size of the last one tells how many entries go into the next."""
-        block: list[tuple[int, list[Any], list[Any]]] = []
-        room = limit = _BLOCK_ENTRIES_MAX // 2
-        for group in sorted(buckets):
-            keys, values = buckets.pop(group)
-            start = 0
-            while start < len(keys):
-                stop = min(start + room, len(keys))
-                block.append((group, keys[start:stop], values[start:stop]))
-                room -= stop - start
-                start = stop
-                if room == 0:
-                    data = builder.block(name, table.spec.kind, block)
-                    yield data
-                    limit = min(max(limit * _BLOCK_BYTES // len(data), 1), _BLOCK_ENTRIES_MAX)
-                    room, block = limit, []
-        if block:
-            yield builder.block(name, table.spec.kind, block)
 
-    def _stored_blocks(
-        self, builder: FileBuilder, name: str, table: AnyTable, layers: Sequence[Any]
-    ) -> Iterator[bytes]:
-        """What the base does not keep in memory. It comes in key-group order."""
-        stored = table.base.stored()
-        while part := list(islice(stored, _STORED_SLICE)):
-            buckets: Buckets = {}
-            for group, key, value in part:
-                if not any(table.holds(layer, key) for layer in layers):
-                    bucket = buckets.setdefault(group, ([], []))
-                    bucket[0].append(key)
-                    bucket[1].append(value)
-            yield from self._blocks(builder, name, table, buckets)
+def _not_hidden(table: AnyTable, layers: Sequence[Any]) -> Iterator[tuple[int, Any, Any]]:
+    """What the base does not keep in memory, unless a layer has something newer."""
+    if not layers:
+        return table.base.stored()
+    return (entry for entry in table.base.stored() if not any(table.holds(layer, entry[1]) for layer in layers))
+
+
+def _blocks(builder: FileBuilder, name: str, kind: str, runs: Iterator[Run]) -> Iterator[bytes]:
+    """Blocks of about `_BLOCK_BYTES`; the size of the last one tells how many entries go into the next."""
+    limit = _BLOCK_ENTRIES_FIRST
+    places: list[int] = []
+    keys: list[Any] = []
+    values: list[Any] = []
+    for run in runs:
+        places += run.places
+        keys += run.keys
+        values += run.values
+        while len(keys) >= limit:
+            data = builder.placed_block(name, kind, places[:limit], keys[:limit], values[:limit])
+            del places[:limit], keys[:limit], values[:limit]
+            yield data
+            limit = min(max(limit * _BLOCK_BYTES // len(data), 1), _BLOCK_ENTRIES_MAX)
+        yield b""
+    if keys:
+        yield builder.placed_block(name, kind, places, keys, values)

@@ -74,9 +74,17 @@ class HeapBase:
         """See `tables.Base`."""
         return iter(self._entries), self._entries.__getitem__
 
+    def is_resident(self, key: Any) -> bool:
+        """See `tables.Base`."""
+        return key in self._entries
+
     def stored(self) -> Iterator[tuple[int, Any, Any]]:
         """Everything is in memory."""
         return iter(())
+
+    def holding(self, places: tuple[int, int], keys: Sequence[Any]) -> set[Any]:
+        """See `tables.Base`."""
+        return set(filter(self._entries.__contains__, keys))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -112,9 +120,17 @@ class HeapMapBase:
         """See `tables.Base`."""
         return nested_source(self._maps)
 
+    def is_resident(self, key: Any) -> bool:
+        """See `tables.Base`."""
+        return key[1] in self._maps.get(key[0], ())
+
     def stored(self) -> Iterator[tuple[int, Any, Any]]:
         """Everything is in memory."""
         return iter(())
+
+    def holding(self, places: tuple[int, int], keys: Sequence[Any]) -> set[Any]:
+        """See `tables.Base`."""
+        return set(filter(self.is_resident, keys))
 
     def __len__(self) -> int:
         return len(self._maps)

@@ -10,6 +10,9 @@ A declaration is a data descriptor. `bind` puts a *handle* behind it, one per in
 writes the table of its state for the key in the cell. So one class may be used in many subtasks, and
 `self.seen = 5`, which would lose the state, is an error.
 
+A declaration may say of what type its values are, in which version, and how older versions become newer ones. That is
+looked at when state is restored, and never when it is used.
+
 Invariants: state is reachable only during a keyed call, while the cell has a key. A mutable value that a user gets to
 see lies in the dirty layer from then on, so a change made in place is kept. A mutable default is copied for each key.
 
@@ -18,15 +21,18 @@ Not here: time to live (a later slice), where values are kept (`tables.py`), sta
 
 from __future__ import annotations
 
+import builtins
 import copy
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, Generic, TypeVar, overload
 
 from flowpoint.codec.keys import canonical
 from flowpoint.codec.values import IMMUTABLE, is_immutable
 from flowpoint.errors import PlanError, UserCodeError
+from flowpoint.state.annotations import schema_of
 from flowpoint.state.backend import Backend, MapTable, Table
-from flowpoint.state.spec import ABSENT, TOMBSTONE, Kind, StateSpec
+from flowpoint.state.spec import ABSENT, FIRST_VERSION, TOMBSTONE, Kind, Migrations, StateSpec
 
 _RESERVED: Final = "__"
 PLAIN_KEYS: Final = frozenset({str, int, bytes, bool})
@@ -77,7 +83,30 @@ class _Handle:
         return key
 
 
-class ValueHandle(_Handle):
+class _SingleHandle(_Handle):
+    """What handles on one value share: they are not taken for the value itself."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # what copying and the like look for
+            raise AttributeError(name)
+        raise AttributeError(f"the state '{self._name}' has no {name}: only its value may have; write .value.{name}")
+
+    def _refuse(self, *_: object) -> Any:
+        """`self.seen += 1`, `if self.seen:`, `self.seen == 3`: all mean the value, and two would be wrong in silence."""
+        raise UserCodeError(
+            f"the state '{self._name}' was used as if it were its value; write .value behind it, as in"
+            f" self.{self._name}.value += 1"
+        )
+
+    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __len__ = __iter__ = __contains__ = _refuse
+    __getitem__ = __setitem__ = __int__ = __float__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = _refuse
+    __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = __mod__ = __or__ = __and__ = __neg__ = _refuse
+    __hash__ = object.__hash__
+
+
+class ValueHandle(_SingleHandle):
     """One value of the current key."""
 
     __slots__ = ("_default", "_table")
@@ -178,7 +207,7 @@ class ListHandle(_Handle):
         return f"<ListState '{self._name}' of key {self._cell.key!r}>"
 
 
-class ReducingHandle(_Handle):
+class ReducingHandle(_SingleHandle):
     """What a reducer has made of all values added for the current key."""
 
     __slots__ = ("_reduce", "_table")
@@ -265,12 +294,25 @@ H = TypeVar("H")
 
 
 class Declaration(Generic[H]):
-    """A state declared in a class. Reading it from an instance gives the handle that `bind` put there."""
+    """A state declared in a class. Reading it from an instance gives the handle that `bind` put there.
+
+    Attributes:
+        annotation: the type of its values as the author wrote it; None: anything.
+    """
 
     kind: ClassVar[Kind]
     is_broadcast: ClassVar[bool] = False
 
-    def __init__(self, name: str, default: Any = None, ttl: float | str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        type: Any = None,
+        *,
+        default: Any = None,
+        ttl: float | str | None = None,
+        version: int = FIRST_VERSION,
+        migrate: Migrations | None = None,
+    ) -> None:
         if not isinstance(name, str) or not name or name.startswith(_RESERVED):
             raise PlanError(
                 f"cannot declare a state named {name!r}: a name is a str that is not empty and does not begin "
@@ -281,11 +323,15 @@ class Declaration(Generic[H]):
                 f"cannot declare state '{name}' with ttl={ttl!r}: time to live is not supported yet; leave it out"
             )
         if callable(default):
+            example = f"{default.__name__}()" if isinstance(default, builtins.type) else "the value"
             raise PlanError(
                 f"cannot declare state '{name}' with default={default!r}: a default is a value, copied for each key; "
-                f"write default={default.__name__ + '()' if isinstance(default, type) else 'the value'}"
+                f"write default={example}"
             )
-        self.spec = StateSpec(name, self.kind, default)
+        self.annotation = type
+        self.spec = StateSpec(
+            name, self.kind, default, schema_of(type), version, checked_migrations(f"state '{name}'", version, migrate)
+        )
         self._attribute = name
 
     def __set_name__(self, owner: type, attribute: str) -> None:
@@ -322,6 +368,27 @@ class Declaration(Generic[H]):
         instance.__dict__[self._attribute] = handle
 
 
+def checked_migrations(what: str, version: int, migrate: Migrations | None) -> Migrations:
+    """The migrations of a declaration, each from a version before `version`.
+
+    Raises:
+        PlanError: the version or the migrations make no sense.
+    """
+    if type(version) is not int or version < FIRST_VERSION:
+        raise PlanError(f"cannot declare {what} with version={version!r}: versions are whole numbers from 1 on")
+    for before, function in (migrate or {}).items():
+        if type(before) is not int or not FIRST_VERSION <= before < version:
+            raise PlanError(
+                f"cannot declare {what} with a migration from version {before!r}: it is of version {version}, so "
+                f"migrations are from versions 1 to {version - 1}"
+                if version > FIRST_VERSION
+                else f"cannot declare {what} with migrate={dict(migrate or {})!r} in version 1: give it version=2"
+            )
+        if not callable(function):
+            raise PlanError(f"cannot declare {what} with migrate={{{before}: {function!r}}}: that is no function")
+    return MappingProxyType(dict(migrate or {}))
+
+
 class KeyedDeclaration(Declaration[H]):
     """A state per key."""
 
@@ -356,8 +423,17 @@ class ListState(KeyedDeclaration[ListHandle]):
 
     kind = "list"
 
-    def __init__(self, name: str, ttl: float | str | None = None) -> None:
-        super().__init__(name, ttl=ttl)
+    def __init__(
+        self,
+        name: str,
+        type: Any = None,
+        *,
+        ttl: float | str | None = None,
+        version: int = FIRST_VERSION,
+        migrate: Migrations | None = None,
+    ) -> None:
+        """`type` and `migrate` are of an element."""
+        super().__init__(name, type, ttl=ttl, version=version, migrate=migrate)
 
     def open(self, backend: Backend, cell: KeyCell) -> ListHandle:
         return ListHandle(cell, backend.table(self.spec))
@@ -373,8 +449,17 @@ class MapState(KeyedDeclaration[MapHandle]):
 
     kind = "map"
 
-    def __init__(self, name: str, ttl: float | str | None = None) -> None:
-        super().__init__(name, ttl=ttl)
+    def __init__(
+        self,
+        name: str,
+        type: Any = None,
+        *,
+        ttl: float | str | None = None,
+        version: int = FIRST_VERSION,
+        migrate: Migrations | None = None,
+    ) -> None:
+        """`type` and `migrate` are of the value of one map key."""
+        super().__init__(name, type, ttl=ttl, version=version, migrate=migrate)
 
     def open(self, backend: Backend, cell: KeyCell) -> MapHandle:
         return MapHandle(cell, backend.map_table(self.spec))
@@ -390,8 +475,17 @@ class ReducingState(KeyedDeclaration[ReducingHandle]):
 
     kind = "value"
 
-    def __init__(self, name: str, reduce: Callable[[Any, Any], Any], ttl: float | str | None = None) -> None:
-        super().__init__(name, ttl=ttl)
+    def __init__(
+        self,
+        name: str,
+        reduce: Callable[[Any, Any], Any],
+        type: Any = None,
+        *,
+        ttl: float | str | None = None,
+        version: int = FIRST_VERSION,
+        migrate: Migrations | None = None,
+    ) -> None:
+        super().__init__(name, type, ttl=ttl, version=version, migrate=migrate)
         if not callable(reduce):
             raise PlanError(
                 f"cannot declare state '{name}' with reduce={reduce!r}: pass a function of (result so far, value)"

@@ -15,17 +15,23 @@ Not here: how files are made (`frozen.py`), when a base is due (`chain.py`), wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, Final, Protocol
 
+from flowpoint.codec.keys import place_width
 from flowpoint.codec.values import Codec
 from flowpoint.errors import IncompatibleStateError, InternalError
+from flowpoint.model.key_groups import overlap
 from flowpoint.model.manifest import StateFile
+from flowpoint.state.backend import nothing
 from flowpoint.state.chain import Chain
+from flowpoint.state.evolution import Evolution
 from flowpoint.state.file_format import Block, FileReader, ReadRange
 from flowpoint.state.frozen import FrozenState
+from flowpoint.state.placed_files import PlacedFiles, PlacedState
+from flowpoint.state.restored import RestoredBase, RestoredMapBase
 from flowpoint.state.spec import TOMBSTONE, StateSpec
 from flowpoint.state.tables import AnyTable, Base, LayeredMapTable, LayeredTable, MapBase
 
@@ -80,23 +86,24 @@ class LayeredBackend:
         self._unclaimed: set[str] = set()
         self._frozen_count = 0
         self._bases_in_writing = 0
-        self._restored_from = 0
+        self._is_outdated = False  # the files of the chain hold values of an older version
+        self._readable: list[Callable[[], None]] = []
 
     # ------------------------------------------------------------------ tables
 
     def table(self, spec: StateSpec) -> LayeredTable:
         """See `backend.Backend`."""
-        table = self._open(spec)
+        table = self._opened(spec)
         assert isinstance(table, LayeredTable), f"{spec} asked for as a plain table"
         return table
 
     def map_table(self, spec: StateSpec) -> LayeredMapTable:
         """See `backend.Backend`."""
-        table = self._open(spec)
+        table = self._opened(spec)
         assert isinstance(table, LayeredMapTable), f"{spec} asked for as a map table"
         return table
 
-    def _open(self, spec: StateSpec) -> AnyTable:
+    def _opened(self, spec: StateSpec) -> AnyTable:
         table = self.tables.get(spec.name)
         if table is None:
             return self._create(spec)
@@ -119,7 +126,8 @@ class LayeredBackend:
 
     def schemas(self) -> dict[str, Any]:
         """See `backend.Backend`."""
-        return {name: table.spec.to_data() for name, table in self.tables.items()}
+        classes = self.codec.registry.digest
+        return {name: table.spec.to_data(classes) for name, table in self.tables.items()}
 
     def unclaimed(self) -> list[str]:
         """See `backend.Backend`."""
@@ -141,8 +149,14 @@ class LayeredBackend:
     def freeze_detached(self) -> FrozenState:
         """See `backend.Backend`."""
         self._swap_out()
-        self._hold_bases()
-        return FrozenState(self, self._frozen_count, full=True, detached=True)
+        if self._is_outdated:
+            self._hold_bases()
+        return FrozenState(self, self._frozen_count, full=self._is_outdated, detached=True)
+
+    def _hold_bases(self) -> None:
+        """Keep the bases as they are until the file that is made from them is written (`settle`)."""
+        self._bases_in_writing += 1
+        self._set_must_copy()
 
     def _swap_out(self) -> None:
         """What was written since the last freeze becomes a segment of its own."""
@@ -150,11 +164,6 @@ class LayeredBackend:
         parts = [(table, layer) for table in self.tables.values() if (layer := table.swap()) is not None]
         if parts:
             self.segments.append(Segment(self._frozen_count, parts))
-
-    def _hold_bases(self) -> None:
-        """Keep the bases as they are until the file that is made from them is written (`settle`)."""
-        self._bases_in_writing += 1
-        self._set_must_copy()
 
     def pending(self, number: int) -> list[Segment]:
         """The segments up to freeze `number` that are in no durable file."""
@@ -170,6 +179,7 @@ class LayeredBackend:
             for segment in self.pending(number):
                 segment.durable = True
         if full:
+            self._is_outdated = self._is_outdated and not durable
             self._bases_in_writing -= 1
             self._set_must_copy()
 
@@ -193,7 +203,7 @@ class LayeredBackend:
         if self._bases_in_writing:
             return False
         if not self.segments or not self.segments[0].durable:
-            return self._store.relieve()
+            return self._store.relieve() or self._move_some()
         oldest = self.segments[0]
         if oldest.merging is None:
             oldest.merging = _slices(oldest)
@@ -209,40 +219,102 @@ class LayeredBackend:
         del self.segments[0]
         return bool(self.segments) and self.segments[0].durable
 
+    def _move_some(self) -> bool:
+        """Move a few entries out of the files that were restored; True when there is more."""
+        for table in self.tables.values():
+            if isinstance(table.base, RestoredBase):
+                table.base.move_some()
+                if table.base.has_moved:
+                    table.base = table.base.base  # what it was made of, by kind of table
+                return True
+        self._let_go_of_files()
+        return False
+
+    def _let_go_of_files(self) -> None:
+        while self._readable:
+            self._readable.pop()()
+
     # ------------------------------------------------------------------ restore
 
-    def restore(self, files: Sequence[tuple[StateFile, bytes | ReadRange]], groups: tuple[int, int]) -> None:
+    def restore(
+        self,
+        files: Sequence[tuple[StateFile, bytes | ReadRange]],
+        groups: tuple[int, int],
+        done: Callable[[], None] = nothing,
+        evolution: Evolution | None = None,
+    ) -> None:
         """See `backend.Backend`."""
-        for _ in self.restoring(files, groups):
+        for _ in self.restoring(files, groups, done, evolution):
             pass
 
-    def restoring(self, files: Sequence[tuple[StateFile, bytes | ReadRange]], groups: tuple[int, int]) -> Iterator[int]:
+    def restoring(
+        self,
+        files: Sequence[tuple[StateFile, bytes | ReadRange]],
+        groups: tuple[int, int],
+        done: Callable[[], None] = nothing,
+        evolution: Evolution | None = None,
+    ) -> Iterator[int]:
         """See `backend.Backend`."""
-        self._restored_from += 1
+        if evolution is None:
+            evolution = Evolution(self.operator, self.codec.registry)
+        self._readable.append(done)
+        readers = [(file, FileReader(file.path, data, file.bytes, file.extra.get("seal", ""))) for file, data in files]
         taken = 0
-        for file, data in files:
-            for block in FileReader(file.path, data, file.bytes).blocks(self.codec, *groups):
-                self._take(file.path, block)
+        # What lies in the files is older than what is in the bases: only the oldest files can stay where they are.
+        placed = len(list(takewhile(lambda found: self._is_placed(found[1]), readers)))
+        # What must become something else is read at once: what cannot is found before any record flows.
+        if not evolution.is_as_stored or any(self._is_placed(reader) for _, reader in readers[placed:]):
+            placed = 0
+        for file, reader in readers[:placed]:
+            self._open(file, reader, overlap(groups, file.groups))
+            taken += reader.entries
+            yield taken
+        for file, reader in readers[placed:]:
+            for block in reader.blocks(evolution.keys, *overlap(groups, file.groups), evolution.value_codec):
+                if block.state not in evolution.left_behind:
+                    self._take(file.path, block, evolution)
                 taken += len(block.keys) + len(block.dead)
                 while self._store.relieve():
                     pass
                 yield taken
-            self.chain.adopt(file.bytes, is_base=file.kind == "base")
-        if self._restored_from > 1:
-            # The files of several old subtasks are not one chain.
-            self.chain.is_broken = True
+        for file, reader in readers:
+            first, last = overlap(groups, file.groups)
+            size = sum(ref.size for ref in reader.refs if ref.last >= first and ref.first <= last)
+            self.chain.adopt(size, is_base=file.kind == "base")
+        if evolution.has_changed:
+            # Values of an older version must not stay below newer ones.
+            self.chain.is_broken = self._is_outdated = True
 
-    def _take(self, file: str, block: Block) -> None:
-        table = self.tables.get(block.state)
+    def _is_placed(self, reader: FileReader) -> bool:
+        return reader.placed is not None and reader.placed.max_parallelism == self.max_parallelism
+
+    def _open(self, file: StateFile, reader: FileReader, groups: tuple[int, int]) -> None:
+        """Read from a file what is asked for, until it has moved over."""
+        width = place_width(self.max_parallelism)
+        clip = groups[0] * width, (groups[1] + 1) * width
+        for number, (name, kind) in enumerate(reader.states):
+            table = self._restored_table(file.path, name, kind)
+            if not isinstance(table.base, RestoredBase):
+                restored = RestoredMapBase if isinstance(table, LayeredMapTable) else RestoredBase
+                table.base = restored(table.base, PlacedFiles(), self.max_parallelism)
+            table.base.files.add(PlacedState(reader, number, self.codec, clip))
+
+    def _restored_table(self, file: str, name: str, kind: str) -> AnyTable:
+        """The table of a state in a file."""
+        table = self.tables.get(name)
         if table is None:
-            table = self._create(StateSpec(block.state, block.kind))  # type: ignore[arg-type]  # checked by the reader
-            self._unclaimed.add(block.state)
-        elif table.spec.kind != block.kind:
+            table = self._create(StateSpec(name, kind))  # type: ignore[arg-type]  # checked by the reader
+            self._unclaimed.add(name)
+        elif table.spec.kind != kind:
             raise IncompatibleStateError(
-                f"cannot restore state '{block.state}' of operator '{self.operator}' from {file}: it is a {block.kind} "
+                f"cannot restore state '{name}' of operator '{self.operator}' from {file}: it is a {kind} "
                 f"there, and the job declares a {table.spec.kind}; give the new state another name"
             )
-        table.base.absorb(block.keys, block.values)
+        return table
+
+    def _take(self, file: str, block: Block, evolution: Evolution) -> None:
+        table = self._restored_table(file, block.state, block.kind)
+        table.base.absorb(block.keys, evolution.converted(block.state, block.keys, block.values))
         if block.dead:
             table.base.absorb(block.dead, [TOMBSTONE] * len(block.dead))
 
@@ -250,6 +322,7 @@ class LayeredBackend:
         """See `backend.Backend`."""
         self.tables.clear()
         self.segments.clear()
+        self._let_go_of_files()
         self._store.close()
 
 

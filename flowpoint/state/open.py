@@ -17,7 +17,7 @@ def open_backend(settings: StateSettings, codec: Codec, max_parallelism: int, wo
         settings: which backend, and how much memory it may take.
         codec: of the job.
         max_parallelism: of the job; key groups are counted by it.
-        work_dir: a folder that is this subtask's own in this attempt; need not exist.
+        work_dir: a folder that is this operator's own in this subtask and attempt; need not exist.
         operator: its uid, for messages.
 
     Raises:

@@ -9,7 +9,8 @@ One get or put through the binding costs as much as thirty dict accesses, so Roc
 Durable segments are merged into `resident`. Only when that outgrows its share of memory are its oldest entries
 written to RocksDB, a slice at a time. State that fits into memory never touches the disk.
 
-A key in RocksDB is key group (2 bytes), number of the state (2 bytes), canonical key, for maps the canonical map key.
+A key in RocksDB is number of the state (2 bytes), place (4 bytes, `codec.keys.place_of`), canonical key, for maps the
+canonical map key. So a state is read in the order in which it stands in a file.
 A value is 0 and the encoded value; or, when the canonical key does not give the key back exactly (`True`, `1.5`, a
 date in another zone), 1, the length of the encoded key (4 bytes), the encoded key and the encoded value.
 
@@ -25,19 +26,18 @@ from contextlib import closing
 from itertools import islice
 from typing import Any, Final
 
-from xxhash import xxh32_intdigest
-
-from flowpoint.codec.keys import canonical, from_canonical, is_own_canonical, split_canonical
+from flowpoint.codec.keys import canonical, from_canonical, is_own_canonical, place_of_canonical, split_canonical
 from flowpoint.codec.values import Codec, is_immutable
 from flowpoint.model.settings import StateSettings
 from flowpoint.state.database import Database
 from flowpoint.state.layers import LayeredBackend
+from flowpoint.state.placed_files import PLACES_END
 from flowpoint.state.spec import ABSENT, TOMBSTONE, has_tombstone
 from flowpoint.state.tables import Source, Weight
 
 EVICT_ENTRIES: Final = 1000
 _SAMPLES: Final = 4
-_PREFIX: Final = struct.Struct(">HH")
+_PREFIX: Final = struct.Struct(">HI")
 _LENGTH: Final = struct.Struct(">I")
 
 
@@ -143,32 +143,33 @@ class RocksBase:
 
     def stored(self) -> Iterator[tuple[int, Any, Any]]:
         """See `tables.Base`."""
-        for group, data, stored in self._stored_raw():
+        for place, data, stored in self._stored_raw():
             key, value = self._parse(data, stored)
             if not self.is_resident(key):
-                yield group, key, value
+                yield place, key, value
 
     def is_resident(self, key: Any) -> bool:
-        """Whether `in_memory` has the key."""
+        """See `tables.Base`."""
         return key in self._resident
 
-    def _stored_raw(self) -> Iterator[tuple[int, bytes, bytes]]:
-        """(group, stored key, stored value) of this state, in order."""
+    def _stored_raw(self, start: int = 0, stop: int = PLACES_END) -> Iterator[tuple[int, bytes, bytes]]:
+        """(place, stored key, stored value) of this state, in order, with places in [start, stop)."""
         if not self._has_stored:
             return
-        group = 0
-        while group < self._store.max_parallelism:
-            landed = self._store.max_parallelism
-            with closing(self._store.database.scan(_PREFIX.pack(group, self._number))) as scan:
-                for data, stored in scan:
-                    landed, number = _PREFIX.unpack_from(data)
-                    if (landed, number) != (group, self._number):
-                        break
-                    yield group, data, stored
-                else:
-                    landed = self._store.max_parallelism
-            # Go on where the scan landed, unless this state's share of that group lies before it.
-            group = max(landed, group + 1)
+        with closing(self._store.database.scan(_PREFIX.pack(self._number, start))) as scan:
+            for data, stored in scan:
+                number, place = _PREFIX.unpack_from(data)
+                if number != self._number or place >= stop:
+                    break
+                yield place, data, stored
+
+    def holding(self, places: tuple[int, int], keys: Sequence[Any]) -> set[Any]:
+        """See `tables.Base`."""
+        held = set(filter(self._resident.__contains__, keys))
+        stored = {data for _, data, _ in self._stored_raw(*places)}
+        if stored:
+            held.update(key for key in keys if self.stored_key(key) in stored)
+        return held
 
     def __len__(self) -> int:
         return len(self._resident) + self._has_stored
@@ -224,7 +225,7 @@ class RocksBase:
     def stored_key(self, key: Any) -> bytes:
         """The key in RocksDB."""
         data = canonical(key)
-        return _PREFIX.pack(xxh32_intdigest(data) % self._store.max_parallelism, self._number) + data
+        return _PREFIX.pack(self._number, place_of_canonical(data, self._store.max_parallelism)) + data
 
     def _encode_value(self, key: Any, value: Any) -> bytes:
         data = self._store.codec.encode(value)
@@ -298,7 +299,7 @@ class RocksMapBase(RocksBase):
 
     def _key_prefix(self, key: Any) -> bytes:
         data = canonical(key)
-        return _PREFIX.pack(xxh32_intdigest(data) % self._store.max_parallelism, self._number) + data
+        return _PREFIX.pack(self._number, place_of_canonical(data, self._store.max_parallelism)) + data
 
     def stored_key(self, key: Any) -> bytes:
         """The pair's key in RocksDB; the key group is that of the key alone."""

@@ -1,19 +1,27 @@
-"""What a piece of keyed state is called and how it is shaped, and the two values that mean "nothing".
+"""What a piece of keyed state is called, how it is shaped and versioned, and the two values that mean "nothing".
 
 Not here: the bytes of state (`file_format.py`), the objects users declare (`kinds.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
 from operator import is_
+from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, get_args
+
+from flowpoint.state.schema import ANY, TypeSchema
 
 Kind: TypeAlias = Literal["value", "list", "map"]
 KINDS: Final[tuple[str, ...]] = get_args(Kind)
-SCHEMA_VERSION: Final = 1
+FIRST_VERSION: Final = 1
+
+Migrations: TypeAlias = Mapping[int, Callable[[Any], Any]]
+"""Version -> the function from a value of that version to one of the next."""
+
+NO_MIGRATIONS: Final[Migrations] = MappingProxyType({})
 
 
 class _Mark:
@@ -51,17 +59,35 @@ class StateSpec:
     """One named state. `default` is what a user reads where nothing is stored; it is not part of a snapshot.
 
     kind: "value" and "list" keep one value per key, "map" keeps one value per key and map key.
+    type: of a value, of an element of a list, of a value in a map.
+    version: counts how often values changed in a way that only `migrate` can bridge.
+    key: of what the operator is keyed by, as far as known.
     """
 
     name: str
     kind: Kind
     default: Any = field(default=None, compare=False)
+    type: TypeSchema = ANY
+    version: int = FIRST_VERSION
+    migrate: Migrations = field(default_factory=lambda: NO_MIGRATIONS, compare=False)
+    key: TypeSchema = ANY
 
     @property
     def is_map(self) -> bool:
         """Whether entries have a key of their own inside the key."""
         return self.kind == "map"
 
-    def to_data(self) -> dict[str, Any]:
-        """As JSON-able data, for the manifest's `states`."""
-        return {"kind": self.kind, "version": SCHEMA_VERSION}
+    def to_data(self, classes: str = "") -> dict[str, Any]:
+        """As JSON-able data, for the manifest's `states`; what is not known is left out.
+
+        classes: stands for all classes that the job declares (`TypeRegistry.digest`): any of them may be in a key, and in
+            a value of no declared type.
+        """
+        data: dict[str, Any] = {"kind": self.kind, "version": self.version}
+        if not self.type.is_any:
+            data["type"] = self.type.to_data()
+        if not self.key.is_any:
+            data["key"] = self.key.to_data()
+        if classes:
+            data["classes"] = classes
+        return data

@@ -46,8 +46,14 @@ class Base(Protocol):
     def in_memory(self) -> Source:
         """Entries in memory (TOMBSTONE: it hides a stored one). Not to be mixed with `absorb`."""
 
+    def is_resident(self, key: Any) -> bool:
+        """Whether `in_memory` has the key."""
+
     def stored(self) -> Iterator[tuple[int, Any, Any]]:
-        """(key group, key, value) of entries that are not in memory, in key-group order."""
+        """(place, key, value) of entries that are not in memory, in the order of places (`codec.keys.place_of`)."""
+
+    def holding(self, places: tuple[int, int], keys: Sequence[Any]) -> set[Any]:
+        """Those of some keys, all of which are at places in [from, up to), for which there is an entry here."""
 
     def __len__(self) -> int:
         """At least how many entries there are; 0 only when there are none."""

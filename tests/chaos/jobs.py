@@ -38,9 +38,9 @@ def start_counting(shell: Shell, backend: str, parallelism: int, *options: str) 
     return shell.start("run", "job.py", "--json", "-p", str(parallelism), *settings, *options)
 
 
-def assert_counted(shell: Shell) -> None:
+def assert_counted(shell: Shell, folder: str = "out") -> None:
     """The committed output of COUNTING is what a plain loop makes of the same numbers, in whatever order they came."""
-    output: list[tuple[int, int]] = [(remainder, total) for remainder, total in committed(shell.folder / "out")]
+    output: list[tuple[int, int]] = [(remainder, total) for remainder, total in committed(shell.folder / folder)]
     summands: dict[int, list[int]] = defaultdict(list)
     seen: Counter[int] = Counter()
     for n in range(RECORDS):

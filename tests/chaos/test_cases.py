@@ -11,13 +11,46 @@ import pytest
 from tests.e2e.shell import Shell, committed
 
 FOO = """
-from flowpoint import Job
-from flowpoint.connectors import FileSink, SequenceSource
+import asyncio
+import os
+from flowpoint import END, Job, Source, SourceReader, Split
+from flowpoint.connectors import FileSink
+
+# Every process that executes this file tells how it salts.
+open("salts", "a").write(f"{hash('foo')}\\n")
+
+
+class Reader(SourceReader):
+    def __init__(self, position):
+        self._given = position or 0
+
+    async def read(self, n):
+        if self._given == 15:
+            return END
+        if self._given == 10 and not os.path.exists("more"):
+            await asyncio.sleep(0.01)
+            return []
+        self._given += 5
+        return ["foo"] * 5
+
+    def position(self):
+        return self._given
+
+    async def close(self):
+        pass
+
+
+class Twenty(Source):
+    def splits(self):
+        return [Split(str(i), {}) for i in range(20)]
+
+    async def open(self, split, position, ctx):
+        return Reader(position)
+
 
 job = Job("foo")
 (
-    job.source(SequenceSource(0, 2000, rate=2000), uid="numbers")
-    .map(lambda n: "foo")
+    job.source(Twenty(), uid="words")
     .key_by(lambda word: word)
     .count(uid="counts")
     .sink(FileSink("out", format="jsonl"), uid="out")
@@ -28,21 +61,90 @@ job = Job("foo")
 @pytest.mark.parametrize("backend", ["heap", "rocksdb"])
 def test_ac01_salted_hashes_do_not_route_keys(shell: Shell, backend: str) -> None:
     shell.write("job.py", FOO)
-    command = ("run", "job.py", "-p", "3", "--json", "--set", "checkpoint.interval=100ms")
+    # Without a seed each process draws its own.
+    shell.environment.pop("PYTHONHASHSEED", None)
+    command = ("run", "job.py", "-p", "4", "--json", "--set", "checkpoint.interval=100ms")
     command += ("--set", f"state.backend={backend}")
 
-    for seed in ("1", "2"):
-        shell.environment["PYTHONHASHSEED"] = seed
-        running = shell.start(*command)
-        running.wait_for("checkpoint_completed", 3)
-        running.kill()
-    shell.environment["PYTHONHASHSEED"] = "3"
-    running = shell.start(*command)
-    done = running.wait()
+    first = shell.start(*command)
+    first.wait_until(lambda: len(committed(shell.folder / "out")) == 200, "count of 200")
+    assert sorted(committed(shell.folder / "out")) == [["foo", count] for count in range(1, 201)]
+    first.kill()
+    shell.write("more", "")
+    second = shell.start(*command)
+    done = second.wait()
 
     assert done.code == 0, done
-    assert running.events("restored")
-    assert sorted(committed(shell.folder / "out")) == [["foo", count] for count in range(1, 2001)]
+    assert second.events("restored")
+    assert sorted(committed(shell.folder / "out")) == [["foo", count] for count in range(1, 301)]
+    salts = lines_of(shell, "salts")
+    assert len(set(salts)) == len(salts) == 10
+
+
+SPLITS = """
+import asyncio
+from pathlib import Path
+
+from flowpoint import END, Job, Source, SourceReader, Split
+from flowpoint.connectors import FileSink
+
+
+class Reader(SourceReader):
+    def __init__(self, position):
+        self._read = position or 0
+
+    async def read(self, n):
+        if self._read == 15:
+            return END
+        if self._read == 10 and not Path("more").exists():
+            await asyncio.sleep(0.01)
+            return []
+        self._read += 1
+        return ["foo"]
+
+    def position(self):
+        return self._read
+
+    async def close(self):
+        pass
+
+
+class Twenty(Source):
+    def splits(self):
+        return [Split(str(number), {}) for number in range(20)]
+
+    async def open(self, split, position, ctx):
+        return Reader(position)
+
+
+job = Job("foo")
+(
+    job.source(Twenty(), uid="splits")
+    .key_by(lambda word: word)
+    .count(uid="counts")
+    .sink(FileSink("out", format="jsonl"), uid="out")
+)
+"""
+
+
+def test_ac01_a_key_from_20_splits_stays_one_key_through_a_savepoint_other_salts_and_another_parallelism(
+    shell: Shell,
+) -> None:
+    shell.write("job.py", SPLITS)
+    # Each process draws its own salt.
+    shell.environment["PYTHONHASHSEED"] = "random"
+    running = shell.start("run", "job.py", "-p", "4", "--json", "--set", "checkpoint.interval=100ms")
+    running.wait_until(lambda: len(committed(shell.folder / "out")) == 200, "200 rows")
+    workers = len(shell.worker_pids("foo"))
+    savepoint = shell.run_ok("stop", "foo", "--to", "saved", "--json").json()["path"]
+    before = sorted(committed(shell.folder / "out"))
+    (shell.folder / "more").touch()
+
+    shell.run_ok("run", "job.py", "-p", "3", "--from", savepoint)
+
+    assert workers == 4
+    assert before == [["foo", count] for count in range(1, 201)]
+    assert sorted(committed(shell.folder / "out")) == [["foo", count] for count in range(1, 301)]
 
 
 ORDERED = """
@@ -178,9 +280,22 @@ def test_ac12_after_a_graceful_stop_nothing_is_read_again(shell: Shell, ending: 
     assert sorted(committed(shell.folder / "out")) == [[0, 1], [0, 3], [0, 6], [0, 10]]
 
 
+TAIL = """
+from flowpoint import Job
+from flowpoint.connectors import FileSink, SequenceSource
+
+job = Job("tail")
+(
+    job.source(SequenceSource(0, 1000), uid="numbers")
+    .key_by(lambda n: n)
+    .count(uid="counts")
+    .sink(FileSink("out", format="jsonl"), uid="out")
+)
+"""
+
+
 def test_ac24_the_end_of_input_commits_the_tail(shell: Shell) -> None:
-    job = FOO.replace("2000, rate=2000", "1000").replace('"foo")\n    .key_by', "n)\n    .key_by")
-    shell.write("job.py", job)
+    shell.write("job.py", TAIL)
 
     shell.run_ok("run", "job.py", "-p", "2", "--set", "checkpoint.interval=1h")
 
@@ -206,7 +321,7 @@ class Unheard(FileSink):
 
 job = Job("unheard")
 (
-    job.source(SequenceSource(0, 30_000, rate=15_000), uid="ids")
+    job.source(SequenceSource(0, 100_000, rate=50_000), uid="ids")
     .key_by(lambda n: n)
     .count(uid="counts")
     .sink(Unheard("out", format="jsonl"), uid="out")
@@ -217,7 +332,13 @@ job = Job("unheard")
 def test_ac27_a_commit_whose_answer_is_lost_twice_in_a_row_doubles_nothing(shell: Shell) -> None:
     shell.write("job.py", UNHEARD)
 
-    done = shell.run("run", "job.py", "-p", "3", "--set", "checkpoint.interval=200ms", "--set", "restart.delay=100ms")
+    settings = ("checkpoint.interval=200ms", "restart.delay=100ms", "state.backend=heap")
+    done = shell.run(
+        *("run", "job.py", "-p", "6", "--workers", "2"),
+        *(word for one in settings for word in ("--set", one)),
+        timeout=60,
+    )
 
     assert done.code == 0, done
-    assert Counter(map(json.dumps, committed(shell.folder / "out"))) == Counter(f"[{n}, 1]" for n in range(30_000))
+    assert Counter(map(json.dumps, committed(shell.folder / "out"))) == Counter(f"[{n}, 1]" for n in range(100_000))
+    assert [len(path.read_text()) for path in shell.folder.glob("unheard-*")] == [2] * 6

@@ -44,7 +44,7 @@ def test_when_one_worker_is_killed_at_random_moments_then_the_output_is_exact(
         running.wait_for("running", attempt)
         let_run(running, chance.uniform(0.0, 0.6))
         kill(chance.choice(shell.recorded_workers("counting")))
-        running.wait_for("worker_lost", attempt)
+        assert "was killed by signal 9" in running.wait_for("worker_lost", attempt)["text"]
     done = running.wait()
 
     assert done.code == 0, done

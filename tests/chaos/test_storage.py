@@ -79,6 +79,29 @@ def test_when_the_disk_of_the_home_is_full_then_the_job_restarts_until_there_is_
     assert_counted(shell)
 
 
+@pytest.mark.skipif(not can_mount(), reason="needs the right to mount a small tmpfs in a namespace (unshare -m)")
+def test_when_the_disk_of_the_output_is_full_then_the_job_says_so_and_the_output_is_exact_when_there_is_room_again(
+    shell: Shell,
+) -> None:
+    small = shell.folder / "out"
+    small.mkdir()
+    # The output is read where it was written, before its namespace is gone.
+    then = "mkdir seen && cp out/part-* seen/; exit $code"
+    script = f'mount -t tmpfs -o size=1m none {small} && "$@"; code=$?; {then}'
+    shell.prefix = ("unshare", "-m", "sh", "-c", script, "sh")
+    running = start_counting(shell, "heap", 2, "--set", "restart.delay=200ms", "--set", "restart.delay_max=200ms")
+    running.wait_for("checkpoint_completed", 2)
+    coordinator = running.wait_for("started")["data"]["pid"]
+
+    ballast = fill(Path(f"/proc/{coordinator}/root{small}"))
+    running.wait_until(lambda: "full" in str(running.events()) or "No space" in str(running.events()), "a word of it")
+    ballast.unlink()
+    done = running.wait()
+
+    assert done.code == 0, done
+    assert_counted(shell, "seen")
+
+
 # ---------------------------------------------------------------------------------------------------- damaged snapshot
 
 

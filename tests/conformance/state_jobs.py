@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from flowpoint.model.manifest import StateFile
@@ -35,7 +36,7 @@ class Job:
             data = b"".join(frozen.chunks())
             kind = "base" if frozen.full else "delta"
             self.written += 1
-            file = StateFile(f"{self.written}.{kind}", kind, len(data), "", frozen.entries)
+            file = StateFile(f"{self.written}.{kind}", kind, len(data), "", frozen.entries, (0, MAX - 1))
             kept = () if frozen.full else self.files[: len(self.files) - frozen.replaces]
             self.files = (*kept, (file, data))
         elif frozen.full:
@@ -44,6 +45,10 @@ class Job:
 
     def checkpoint(self, *, full: bool = False) -> None:
         self.write(self.backend.freeze(full=full))
+
+    def share(self, first: int, last: int) -> tuple[File, ...]:
+        """Its files, as the chain of who has taken over these of its key groups names them."""
+        return tuple((replace(file, groups=(first, last)), data) for file, data in self.files)
 
     def merge(self) -> None:
         while self.backend.merge_some():

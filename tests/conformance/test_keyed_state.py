@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -355,7 +354,7 @@ def test_reading_and_writing_go_on_while_a_base_is_written(open_one: Open) -> No
         table.delete(4999 - turn)
         job.backend.merge_some()
         assert table.get(2500) == 2500
-    file = StateFile("b", "base", sum(map(len, data)), "", frozen.entries)
+    file = StateFile("b", "base", sum(map(len, data)), "", frozen.entries, (0, MAX - 1))
     frozen.durable()
     job.merge()
 
@@ -458,7 +457,10 @@ def test_state_moves_to_another_parallelism_and_back(open_one: Open) -> None:
     one.checkpoint()
     expected = {f"k{n}": n for n in range(500) if n % 7}
 
-    three = [Job(restored(open_one, one, groups=group_range(i, 3, MAX))) for i in range(3)]
+    three = [
+        Job(restored(open_one, one, groups=group_range(i, 3, MAX)), one.share(*group_range(i, 3, MAX)))
+        for i in range(3)
+    ]
 
     for i, job in enumerate(three):
         first, last = group_range(i, 3, MAX)
@@ -466,10 +468,14 @@ def test_state_moves_to_another_parallelism_and_back(open_one: Open) -> None:
         for key in contents(job.backend):
             job.backend.table(VALUE).put(key, -1)
         expected |= dict.fromkeys(contents(job.backend), -1)
-        job.checkpoint(full=True)
-    merged = restored(open_one, *three)
-    assert contents(merged) == expected
-    assert merged.freeze().full
+        job.checkpoint()
+        job.files = job.share(first, last)
+    merged = Job(restored(open_one, *three), tuple(file for job in three for file in job.files))
+    assert contents(merged.backend) == expected
+    merged.backend.table(VALUE).put("k1", "changed")
+    merged.checkpoint()
+    assert merged.files[-1][0].kind == "delta", "nothing is written again that the files have"
+    assert contents(restored(open_one, merged)) == expected | {"k1": "changed"}
 
 
 def test_restoring_reads_only_the_blocks_it_needs(open_one: Open) -> None:
@@ -545,7 +551,7 @@ def test_a_damaged_file_is_named(open_one: Open) -> None:
     [(file, data)] = job.files
 
     with pytest.raises(SnapshotError, match=r"1\.base"):
-        open_one().restore([(file, data[:20] + b"?" + data[21:])], (0, MAX - 1))
+        contents(restored(open_one, Job(open_one(), ((file, data[:20] + b"?" + data[21:]),))))
 
 
 # ---------------------------------------------------------------------- memory
@@ -592,25 +598,6 @@ def test_state_much_bigger_than_the_memory_allowed_is_kept(tmp_path: Path) -> No
     again.close()
 
 
-def test_what_an_earlier_attempt_left_behind_is_not_read(tmp_path: Path) -> None:
-    tiny = StateSettings("rocksdb", cache_bytes=1)
-    killed = Job(open_backend(tiny, Codec(), MAX, str(tmp_path / "killed"), "words"))
-    killed.backend.table(VALUE).put("a", 1)
-    killed.checkpoint()
-    killed.merge()
-    shutil.copytree(tmp_path / "killed", tmp_path / "next", ignore=shutil.ignore_patterns("LOCK"))
-    killed.backend.close()
-
-    job = Job(open_backend(tiny, Codec(), MAX, str(tmp_path / "next"), "words"))
-    job.backend.table(VALUE).put("b", 2)
-    job.checkpoint()
-    job.merge()
-
-    assert contents(job.backend) == {"b": 2}
-    assert job.backend.table(VALUE).get("a") is ABSENT
-    job.backend.close()
-
-
 def test_closing_removes_the_local_database_even_while_a_base_is_being_written(tmp_path: Path) -> None:
     job = Job(open_backend(StateSettings("rocksdb", cache_bytes=1), Codec(), MAX, str(tmp_path), "words"))
     for n in range(5000):
@@ -631,17 +618,17 @@ def test_closing_removes_the_local_database_even_while_a_base_is_being_written(t
 
 
 def detached(job: Job) -> Job:
-    """A savepoint of a job's state: one file that stands alone."""
-    return Job(job.backend, (written(job.backend.freeze_detached()),))
+    """A savepoint of a job's state: its chain of files, and one file of what is newer."""
+    return Job(job.backend, (*job.files, written(job.backend.freeze_detached())))
 
 
 def written(frozen: Frozen) -> tuple[StateFile, bytes]:
     data = b"".join(frozen.chunks())
     frozen.durable()
-    return StateFile("savepoint", "base", len(data), ""), data
+    return StateFile("savepoint", "delta", len(data), "", 0, (0, MAX - 1)), data
 
 
-def test_a_detached_file_holds_everything_and_the_chain_goes_on_without_it(open_one: Open) -> None:
+def test_a_detached_file_holds_what_the_chain_does_not_and_the_chain_goes_on_without_it(open_one: Open) -> None:
     job = Job(open_one())
     table, entries = job.backend.table(VALUE), job.backend.map_table(MAP)
     for number in range(500):
@@ -670,6 +657,9 @@ def test_what_is_written_while_a_detached_file_is_made_is_not_in_it(open_one: Op
         table.put(number, [number])
     job.checkpoint()
     job.merge()
+    for number in range(0, 300, 3):
+        table.put(number, [number])
+    chain = job.files
     frozen = job.backend.freeze_detached()
 
     data = bytearray()
@@ -684,7 +674,9 @@ def test_what_is_written_while_a_detached_file_is_made_is_not_in_it(open_one: Op
     job.checkpoint()
     job.merge()
 
-    savepoint = Job(job.backend, ((StateFile("savepoint", "base", len(data), ""), bytes(data)),))
+    savepoint = Job(
+        job.backend, (*chain, (StateFile("savepoint", "delta", len(data), "", 0, (0, MAX - 1)), bytes(data)))
+    )
     assert contents(restored(open_one, savepoint), LIST) == {number: [number] for number in range(300)}
     assert contents(restored(open_one, job), LIST) == contents(job.backend, LIST)
 

@@ -1,29 +1,65 @@
-"""What every storage must do, whatever it is made of. A new storage adds its factory to `STORAGES`."""
+"""What every storage must do, whatever it is made of. A new storage adds how it is opened to `STORAGES`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from flowpoint.errors import InternalError
+from flowpoint.host.system import SystemHost
+from flowpoint.snapshot.memory import MemoryObjects, MemoryStorage
+from flowpoint.snapshot.memory_client import CoordinatorStorage
+from flowpoint.snapshot.memory_server import MemoryServer
 from flowpoint.snapshot.storage import FolderStorage, Storage
 from tests.unit.snapshot.fakes import FakeHost, MemoryDisk
 
-
-def folder_on_memory_disk() -> tuple[Storage, MemoryDisk]:
-    disk = MemoryDisk()
-    return FolderStorage(disk, FakeHost(disk).new_id, "/storage/job"), disk
+LIMIT = 1_000_000
 
 
-STORAGES: list[Callable[[], tuple[Storage, MemoryDisk]]] = [folder_on_memory_disk]
+@asynccontextmanager
+async def folder(disk: MemoryDisk, _: Path) -> AsyncIterator[Storage]:
+    yield FolderStorage(disk, FakeHost(disk).new_id, "/storage/job")
 
 
-@pytest.fixture(params=STORAGES, ids=lambda factory: factory.__name__)
-def world(request: pytest.FixtureRequest) -> tuple[Storage, MemoryDisk]:
+@asynccontextmanager
+async def own_memory(disk: MemoryDisk, _: Path) -> AsyncIterator[Storage]:
+    """As the coordinator uses it."""
+    objects = MemoryObjects(LIMIT)
+    yield MemoryStorage(objects, disk)
+    assert objects.held == sum(len(objects.read(name, 0, -1)) for name in objects.listed(""))
+
+
+@asynccontextmanager
+async def coordinators_memory(disk: MemoryDisk, sockets: Path) -> AsyncIterator[Storage]:
+    """As a worker uses it."""
+    objects = MemoryObjects(LIMIT)
+    coordinator, worker = SystemHost("coordinator", str(sockets / "c")), SystemHost("worker", str(sockets / "w"))
+    worker.disk = disk
+    server = MemoryServer(coordinator, objects)
+    storage = CoordinatorStorage(worker, await server.listen())
+    yield storage
+    storage.close()
+    await worker.close()
+    server.close()
+    await coordinator.close()
+    assert objects.held == sum(len(objects.read(name, 0, -1)) for name in objects.listed(""))
+
+
+Opened = Callable[[MemoryDisk, Path], AbstractAsyncContextManager[Storage]]
+STORAGES: list[Opened] = [folder, own_memory, coordinators_memory]
+
+
+@pytest.fixture(params=STORAGES, ids=lambda opened: opened.__name__)
+async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Storage, MemoryDisk]]:
     """A new storage, and the disk that `adopt` takes files from."""
-    return request.param()
+    disk = MemoryDisk()
+    opened: Opened = request.param
+    async with opened(disk, tmp_path) as storage:
+        yield storage, disk
 
 
 @pytest.fixture
@@ -75,6 +111,18 @@ async def test_a_missing_object_is_file_not_found(storage: Storage) -> None:
     await storage.put_if_absent("chk-1-a1/manifest.json", [b"{}"])
     with pytest.raises(FileNotFoundError):
         await storage.get("chk-1-a1/other.json")
+
+
+async def test_an_object_is_opened_or_has_to_be_got(storage: Storage) -> None:
+    with pytest.raises(FileNotFoundError):
+        await storage.open("shared/a.base")
+    await storage.put_if_absent("shared/a.base", [b"abcdef"])
+
+    opened = await storage.open("shared/a.base")
+
+    if opened is not None:
+        assert opened.read_at(2, 3) == b"cde"
+        opened.close()
 
 
 async def test_listing_is_sorted_and_by_prefix(storage: Storage) -> None:
@@ -145,6 +193,27 @@ async def test_the_loop_gets_a_turn_between_chunks(storage: Storage) -> None:
     await storage.put_if_absent("shared/a.delta", [b"x"] * 50)
     counter.cancel()
     assert turns >= 50
+
+
+async def test_an_object_of_many_pieces_is_read_from_anywhere(storage: Storage) -> None:
+    pieces = [bytes([n]) * (n % 7) for n in range(100)]
+    whole = b"".join(pieces)
+    assert await storage.put_if_absent("shared/a.base", pieces)
+    for offset in range(0, len(whole) + 2, 13):
+        assert await storage.get("shared/a.base", offset, 40) == whole[offset : offset + 40]
+        assert await storage.get("shared/a.base", offset) == whole[offset:]
+
+
+async def test_when_the_source_of_the_bytes_fails_then_there_is_no_object(storage: Storage) -> None:
+    def broken():
+        yield b"x"
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await storage.put_if_absent("a.json", broken())
+    assert await storage.list("") == []
+    assert await storage.put_if_absent("a.json", [b"whole"])
+    assert await storage.get("a.json") == b"whole"
 
 
 async def test_a_cancelled_put_leaves_no_object(storage: Storage) -> None:

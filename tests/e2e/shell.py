@@ -21,6 +21,8 @@ from typing import Any
 
 import psutil
 
+from flowpoint.errors import NotFoundError, TransientError
+from flowpoint.launch.client import JobClient
 from flowpoint.launch.home import Home
 
 ROOT = Path(__file__).parents[2]
@@ -162,13 +164,13 @@ class Shell:
         return done
 
     def status(self, job: str) -> dict[str, Any]:
-        """`status --json` of a job that runs."""
-        data: dict[str, Any] = self.run_ok("status", job, "--json").json()
+        """The status of a job that runs, from itself: an interpreter for each look would take longer than most jobs."""
+        data: dict[str, Any] = JobClient.of(self.home, job).get("/status")
         return data
 
     def worker_pids(self, job: str) -> list[int]:
-        """The workers that one may kill, as `workers` shows them."""
-        return [worker["pid"] for worker in self.run_ok("workers", job, "--json").json() if worker["pid"]]
+        """The workers that one may kill, from the job itself."""
+        return [worker["pid"] for worker in JobClient.of(self.home, job).get("/workers") if worker["pid"]]
 
     def recorded_workers(self, job: str) -> list[int]:
         """The same from the record of the run: quicker, and also when the coordinator is gone."""
@@ -180,13 +182,17 @@ class Shell:
     ) -> dict[str, Any]:
         """Ask for the status until it is as wanted. A job that does not answer (yet) is asked again."""
         end = time.monotonic() + timeout
-        done = self.run("status", job, "--json")
-        while not (done.code == 0 and condition(done.json())):
-            assert time.monotonic() < end, f"job {job!r} did not become as wanted within {timeout:g} s: {done}"
-            time.sleep(0.05)
-            done = self.run("status", job, "--json")
-        status: dict[str, Any] = done.json()
-        return status
+        seen: object = None
+        while time.monotonic() < end:
+            try:
+                seen = status = self.status(job)
+                if condition(status):
+                    return status
+            except (NotFoundError, TransientError) as error:
+                seen = error
+            time.sleep(LOOK_SECONDS)
+        printed = [str(running.so_far()) for running in self._started]
+        raise AssertionError(f"job {job!r} did not become as wanted within {timeout:g} s: {seen}; {printed}")
 
     def processes(self) -> list[psutil.Process]:
         """Every process that belongs to this home and has not ended: coordinators, workers, commands."""
@@ -208,8 +214,9 @@ class Shell:
             if running.process.poll() is None:
                 running.kill()
         for process in self.processes():
-            if "worker_main" not in " ".join(process.cmdline()):
-                process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it may end by itself meanwhile
+                if "worker_main" not in " ".join(process.cmdline()):
+                    process.kill()
         end = time.monotonic() + LEFT_SECONDS
         while left := self.processes():
             if time.monotonic() > end:

@@ -333,3 +333,98 @@ def test_the_name_of_a_job_from_another_file_is_said_aloud(shell: Shell) -> None
 
     assert "one.py" in done.out + done.err, done
     assert_gapless(committed(shell.folder / "out"))
+
+
+# --------------------------------------------------------------------------------------------------------------- names
+
+
+def test_a_name_that_cannot_be_part_of_a_path(shell: Shell) -> None:
+    shell.write("job.py", GOOD.replace('Job("good")', 'Job("good/bad")'))
+
+    assert_refused(shell.run("run", "job.py"), 2, "'good/bad'", "letters, digits")
+    assert_refused(shell.run("run", "job.py", "--name", "a b"), 2, "'a b'", "letters, digits")
+
+
+def test_a_start_from_a_snapshot_that_is_not_there(shell: Shell) -> None:
+    shell.write("job.py", GOOD)
+
+    assert_refused(shell.run("run", "job.py", "--from", "nowhere"), 3, "no snapshot", "/nowhere")
+    assert not (shell.folder / "out").exists()
+
+
+def test_a_line_that_is_no_text_names_file_and_offset(shell: Shell) -> None:
+    shell.write("job.py", job_file("").replace("CollectionSource([1, 2, 3])", 'FileSource("in.txt")'))
+    (shell.folder / "in.txt").write_bytes(b"good\nb\xffd\n")
+
+    assert_refused(shell.run("run", "job.py"), 1, "in.txt", "byte offset 5", "not UTF-8", "skip")
+
+
+# --------------------------------------------------------------------------------------------------------------- state
+
+KEEPING = """
+from flowpoint import KeyedProcessFunction, ValueState
+
+class Keep(KeyedProcessFunction):
+    total = ValueState("total"DEFAULT)
+
+    def process(self, n, ctx):
+        USE
+        yield n
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "default", "said"),
+    [
+        ("self.total += n", ", default=0", "write .value behind it"),
+        ("self.total = n", ", default=0", "assign to self.total.value"),
+        ("yield from [1] if self.total else []", ", default=0", "write .value behind it"),
+        ("self.total.value += n", "", "ValueState('total', default=...)"),
+        ("self.total.append(n)", ", default=[]", "write .value.append"),
+    ],
+)
+def test_state_that_is_used_wrongly_says_what_to_write(shell: Shell, use: str, default: str, said: str) -> None:
+    before = KEEPING.replace("DEFAULT", default).replace("USE", use)
+    shell.write("job.py", job_file('.key_by(lambda n: n).process(Keep(), uid="keep")', before=before))
+
+    done = shell.run("run", "job.py", "-p", "1", "--set", "restart.strategy=none")
+
+    assert_refused(done, 1, "'keep'", "on record 1", said, traceback=True)
+
+
+def test_what_is_kept_in_self_and_lost_is_warned_of(shell: Shell) -> None:
+    before = KEEPING.replace("DEFAULT", ", default=0").replace("USE", "self.count = n")
+    shell.write("job.py", job_file('.key_by(lambda n: n).process(Keep(), uid="keep")', before=before))
+
+    done = shell.run_ok("run", "job.py", "-p", "1")
+
+    assert "warning: operator 'keep': Keep assigns to self.count, which is no state" in done.out
+
+
+ONLY_IN_WORKERS = """
+import os
+import sys
+
+if "worker_main" in " ".join(sys.orig_argv):
+    DO
+"""
+
+
+def test_workers_that_end_at_their_start_fail_the_job_with_what_they_printed(shell: Shell) -> None:
+    ends = ONLY_IN_WORKERS.replace("DO", 'print("LicenceError: not on this machine", flush=True)\n    os._exit(3)')
+    shell.write("job.py", job_file("", before=ends))
+
+    done = shell.run("run", "job.py", "-p", "2", "--set", "restart.delay=10ms")
+
+    assert_refused(
+        done, 1, "exit code 3: LicenceError: not on this machine", "`flowpoint logs bad`", "3 times in a row"
+    )
+    assert shell.run_ok("logs", "bad").out.count("restarting ") == 2
+
+
+def test_a_job_file_that_raises_only_in_workers_fails_the_job_with_its_line(shell: Shell) -> None:
+    shell.write("job.py", job_file("", before=ONLY_IN_WORKERS.replace("DO", 'raise KeyError("only here")')))
+
+    done = shell.run("run", "job.py", "--set", "restart.delay=10ms")
+
+    assert_refused(done, 2, "job.py", "KeyError: 'only here'", "3 times")

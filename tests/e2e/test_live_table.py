@@ -1,4 +1,4 @@
-"""The live table in a terminal: whole, up to date, and not torn by what the job prints."""
+"""The live table in a terminal: whole, up to date, and not torn by what the job prints, the end of which comes below."""
 
 from __future__ import annotations
 
@@ -94,6 +94,7 @@ def test_the_table_shows_whom_to_kill_and_what_happens_then_and_stays_whole(shel
     victim = shell.recorded_workers("speaking")[0]
     table = terminal.wait_for(lambda screen: f" {victim} " in screen and "numbers#0" in screen)
     assert "RUNNING" in table and "back-pressure" in table
+    assert "a word from the job" not in table and "`flowpoint logs speaking`" in table
 
     os.kill(victim, signal.SIGKILL)
     terminal.wait_for(lambda screen: "restarts 1" in screen and "attempt 2 is running" in screen)
@@ -103,6 +104,7 @@ def test_the_table_shows_whom_to_kill_and_what_happens_then_and_stays_whole(shel
     assert code == 130
     lines = [line.strip() for line in terminal.screen.splitlines() if line.strip()]
     assert lines[0].startswith("speaking  STOPPED  attempt 2  restarts 1")
-    assert lines[-1].endswith("job speaking stopped")
-    assert "a word from the job" not in terminal.screen
+    last = next(i for i, line in enumerate(lines) if line.endswith("job speaking stopped"))
+    assert lines[last + 1].startswith("printed output, ")
+    assert set(lines[last + 2 :]) == {"a word from the job"}
     assert "a word from the job" in shell.run_ok("logs", "speaking").out

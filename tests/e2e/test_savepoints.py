@@ -67,6 +67,7 @@ def test_a_rescale_is_remembered_by_the_next_run(shell: Shell) -> None:
     start(shell)
     shell.run_ok("rescale", "counts", "-p", "3")
     shell.run_ok("stop", "counts")
+    assert "--parallelism" not in shell.run("status", "counts").sentence  # what it says to type must not undo it
 
     shell.start("run", "counts.py", "--param", "rate=2000", *OFTEN)
     status = shell.wait_for_status("counts", lambda status: status["state"] == "RUNNING")
@@ -105,6 +106,7 @@ def test_stop_with_a_savepoint_hands_the_output_on(shell: Shell) -> None:
     assert running.wait().code == 0
     assert {"path", "id", "duration_ms", "bytes"} <= savepoint.keys()
 
+    assert f"--from {savepoint['path']}` continues it" in shell.run("status", "counts").sentence
     refused = shell.run("run", "counts.py")
     finish(shell, "--from", savepoint["path"], "-p", "3")
     stale = shell.run("run", "counts.py", "--from", savepoint["path"])

@@ -3,7 +3,13 @@
 import pytest
 
 from flowpoint.model.settings import CheckpointSettings
-from flowpoint.protocol.schedule import CheckpointScheduler, Permission, TriggerKind
+from flowpoint.protocol.schedule import (
+    ASKED_PAUSE_SECONDS,
+    LAST_PAUSE_SECONDS,
+    CheckpointScheduler,
+    Permission,
+    TriggerKind,
+)
 
 BY_HAND = (TriggerKind.CHECKPOINT, TriggerKind.SAVEPOINT)
 AT_THE_END = (TriggerKind.STOP, TriggerKind.FINAL)
@@ -133,3 +139,43 @@ def test_when_suspended_then_nothing_periodic_gets_in_before_the_last_checkpoint
 
     scheduler.resume()
     assert scheduler.next_due(200.0) == 200.0
+
+
+@pytest.mark.parametrize("kind", AT_THE_END)
+def test_when_the_last_checkpoint_failed_then_it_is_not_tried_again_at_once(kind):
+    scheduler = started()
+
+    scheduler.failed(100.0, kind)
+
+    assert not may(scheduler, 100.0, 0, kind)
+    assert may(scheduler, scheduler.not_before(kind), 0, kind)
+    assert scheduler.not_before(kind) == pytest.approx(100.0 + LAST_PAUSE_SECONDS)
+
+
+def test_when_an_ordinary_checkpoint_failed_then_a_stop_does_not_wait_for_it():
+    scheduler = started()
+
+    scheduler.failed(100.0, TriggerKind.PERIODIC)
+
+    assert may(scheduler, 100.0, 0, TriggerKind.STOP)
+
+
+@pytest.mark.parametrize("kind", BY_HAND)
+def test_when_a_person_asked_too_early_then_it_is_tried_again_after_a_pause_and_a_stop_does_not_wait_for_that(kind):
+    scheduler = started()
+
+    scheduler.failed(100.0, kind, too_early=True)
+
+    assert not may(scheduler, 100.0, 0, kind)
+    assert may(scheduler, 100.0, 0, TriggerKind.STOP)
+    assert scheduler.not_before(kind) == pytest.approx(100.0 + ASKED_PAUSE_SECONDS)
+    assert may(scheduler, scheduler.not_before(kind), 0, kind)
+
+
+@pytest.mark.parametrize("too_early", [False, True])
+def test_when_another_checkpoint_failed_then_a_person_does_not_wait_for_it(too_early):
+    scheduler = started()
+
+    scheduler.failed(100.0, TriggerKind.PERIODIC, too_early=too_early)
+
+    assert may(scheduler, 100.0, 0, TriggerKind.SAVEPOINT)

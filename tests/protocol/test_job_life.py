@@ -21,7 +21,14 @@ from flowpoint.protocol.restart import GiveUp, Restart
 EVENTS = {
     event: event(**{field.name: value for field in fields(event) if (value := SAMPLES.get(field.name)) is not None})
     for SAMPLES in [
-        {"reason": "disk full", "verdict": Restart(1.5), "restart": 1, "checkpoint": 9, "lost": (0,), "parallelism": 3}
+        {
+            "reason": "disk full",
+            "verdict": Restart(1.5),
+            "replacement": 1,
+            "checkpoint": 9,
+            "lost": (0,),
+            "parallelism": 3,
+        }
     ]
     for event in ev.JobEvent.__args__
 }
@@ -156,7 +163,7 @@ def test_when_a_worker_dies_then_it_is_killed_the_others_released_and_all_starts
         ev.AbortCheckpoints(CheckpointFailure.ABORTED_BY_FAILOVER),
         ev.KillWorkers((1,)),
         ev.ReleaseAttempt(),
-        ev.ScheduleRestart(0.0, restart=1),
+        ev.ScheduleRestart(0.0, replacement=1),
     ]
     assert life.handle(ev.RestartDue(1)) == [ev.SpawnWorkers()]
     assert life.handle(ev.WorkersReady()) == [ev.DeployAttempt()]
@@ -170,7 +177,7 @@ def test_when_a_user_function_raises_then_the_workers_are_kept():
     actions = life.handle(ev.FailureSeen("ValueError", Restart(1.0)))
 
     assert not any(isinstance(action, ev.KillWorkers) for action in actions)
-    assert actions[-1] == ev.ScheduleRestart(1.0, restart=1)
+    assert actions[-1] == ev.ScheduleRestart(1.0, replacement=1)
 
 
 def test_when_the_workers_are_ready_before_the_delay_is_over_then_the_delay_is_still_kept():
@@ -186,7 +193,7 @@ def test_when_a_second_worker_dies_while_restarting_then_everything_is_awaited_a
 
     actions = life.handle(ev.FailureSeen("worker 0 was killed", Restart(1.0), lost=(0,)))
 
-    assert actions == [ev.KillWorkers((0,)), ev.ScheduleRestart(1.0, restart=2)]
+    assert actions == [ev.KillWorkers((0,)), ev.ScheduleRestart(1.0, replacement=2)]
     assert life.awaits_workers
     assert told(life, ev.RestartDue(1)) == []  # of the delay before, on its way when the second worker died
     assert told(life, ev.RestartDue(2), ev.WorkersReady()) == [ev.SpawnWorkers(), ev.DeployAttempt()]
@@ -215,7 +222,7 @@ def test_when_hopeless_news_comes_while_restarting_then_the_job_fails():
 def test_when_a_worker_dies_before_the_first_attempt_then_nothing_is_released():
     life = life_after(ev.Begin())
 
-    assert life.handle(LOST) == [ev.KillWorkers((1,)), ev.ScheduleRestart(0.0, restart=1)]
+    assert life.handle(LOST) == [ev.KillWorkers((1,)), ev.ScheduleRestart(0.0, replacement=1)]
 
 
 def test_when_the_failure_is_hopeless_then_the_job_fails_with_its_reason():
@@ -231,8 +238,8 @@ def test_when_a_stop_is_asked_for_and_a_failure_comes_then_it_still_happens_afte
     life = life_after(*PATHS[JobState[state]], ev.StopRequested())
 
     life.handle(LOST)
-    restart = life.turn
-    actions = told(life, ev.RestartDue(restart), ev.WorkersReady(), ev.AllDeployed())
+    replacement = life.replacement
+    actions = told(life, ev.RestartDue(replacement), ev.WorkersReady(), ev.AllDeployed())
 
     assert actions[-3:] == [
         ev.StartRecords(),
@@ -251,6 +258,58 @@ def test_when_the_checkpoint_of_a_stop_fails_then_the_sources_go_on_and_the_stop
         ev.ResumeCheckpoints(),
     ]
     assert life.state is JobState.RUNNING
+
+
+DRAINING = (*TO_RUNNING, ev.StopRequested(drain=True))
+
+
+def test_when_a_stop_drains_then_time_ends_before_its_checkpoint():
+    life = life_after(*TO_RUNNING)
+
+    assert life.handle(ev.StopRequested(drain=True))[-1] == ev.TriggerStopCheckpoint(drain=True)
+
+
+def test_when_the_checkpoint_of_a_drain_fails_then_the_attempt_is_replaced_as_its_timers_may_have_fired():
+    life = life_after(*DRAINING)
+
+    actions = life.handle(ev.StopCheckpointFailed("disk full", Restart(0.0)))
+
+    assert actions == [
+        ev.ReportStopFailed("disk full"),
+        ev.AbortCheckpoints(CheckpointFailure.ABORTED_BY_FAILOVER),
+        ev.ReleaseAttempt(),
+        ev.ScheduleRestart(0.0, replacement=1),
+    ]
+    assert told(life, ev.RestartDue(1), ev.WorkersReady(), ev.AllDeployed(3))[-1] == ev.StartRecords()
+    assert life.state is JobState.RUNNING
+
+
+def test_when_a_drain_fails_and_the_policy_gives_up_then_the_job_has_failed():
+    life = life_after(*DRAINING)
+
+    life.handle(ev.StopCheckpointFailed("disk full", GiveUp("disk full (restart.strategy is none)")))
+
+    assert life.state is JobState.FAILED
+
+
+def test_when_a_worker_is_lost_after_a_drain_is_in_the_log_then_no_record_flows_any_more():
+    life = life_after(*DRAINING, ev.StopCheckpointDone(9), LOST)
+
+    actions = told(life, ev.RestartDue(1), ev.WorkersReady(), ev.AllDeployed(restored_checkpoint=9))
+
+    assert actions[-1] == ev.AppendEntry("stopped")
+    assert ev.StartRecords() not in actions
+    assert life.handle(ev.EntryAppended())[-1] == ev.ExitJob("stopped", 0, "stopped")
+
+
+def test_when_the_drained_checkpoint_proves_damaged_then_the_job_drains_once_more():
+    life = life_after(*DRAINING, ev.StopCheckpointDone(9), LOST, ev.RestartDue(1), ev.WorkersReady())
+
+    assert life.handle(ev.AllDeployed(restored_checkpoint=8)) == [
+        ev.StartRecords(),
+        ev.SuspendCheckpoints(),
+        ev.TriggerStopCheckpoint(drain=True),
+    ]
 
 
 def test_when_the_stop_fails_after_all_input_has_ended_then_the_job_finishes():
@@ -293,7 +352,7 @@ def test_when_the_last_entry_cannot_be_written_then_the_job_restarts_and_replace
         ev.AbortCheckpoints(CheckpointFailure.ABORTED_BY_FAILOVER),
         ev.KillWorkers((1,)),
         ev.ReleaseAttempt(),
-        ev.ScheduleRestart(1.0, restart=1),
+        ev.ScheduleRestart(1.0, replacement=1),
     ]
 
 
@@ -336,7 +395,7 @@ def test_when_a_rescale_is_asked_for_then_a_checkpoint_is_taken_and_the_next_att
         ev.AbortCheckpoints(CheckpointFailure.ABORTED_BY_RESCALE),
         ev.ReleaseAttempt(),
         ev.ChangeParallelism(3),
-        ev.ScheduleRestart(0.0, restart=1),
+        ev.ScheduleRestart(0.0, replacement=1),
     ]
     assert told(life, ev.RestartDue(1), ev.WorkersReady()) == [ev.SpawnWorkers(), ev.DeployAttempt()]
     assert life.handle(ev.AllDeployed()) == [ev.StartRecords(), ev.ReportRescaled()]
@@ -407,6 +466,7 @@ class World:
         self.stale_timers = ()
         self.deploying = self.flowing = self.ended = self.periodic = False
         self.last = ""  # the last checkpoint that is being taken
+        self.draining = self.drained = False  # time ends before it; one of a drain is in the log
         self.appending = ""
         self.failures_left, self.stops_left, self.tolerated_left, self.rescales_left = 2, 2, 1, 1
         self.rescaling = False  # somebody waits for the end of a rescale
@@ -438,7 +498,7 @@ class World:
         if self.stale_timers or self.timer:
             yield ev.RestartDue((*self.stale_timers, self.timer)[0])
         if self.deploying:
-            yield ev.AllDeployed()
+            yield ev.AllDeployed(9 if self.drained else 0)
         if self.flowing and not self.ended:
             yield ev.AllEnded()
         if self.last == "stop":
@@ -457,12 +517,14 @@ class World:
         state = self.life.state
         if self.stops_left:
             yield ev.StopRequested()
+            yield ev.StopRequested(drain=True)
         if self.rescales_left and not self.rescaling:
             yield ev.RescaleRequested(3)
         if self.flowing:
             yield ev.AllCommitted(8)
         if self.tolerated_left and self.last == "stop":
-            yield ev.StopCheckpointFailed("tolerated")
+            verdicts = (Restart(0.0), GiveUp("hopeless")) if self.draining else (None,)
+            yield from (ev.StopCheckpointFailed("tolerated", verdict) for verdict in verdicts)
         if self.tolerated_left and self.last == "rescale":
             yield ev.RescaleCheckpointFailed("tolerated")
         if self.tolerated_left and self.last == "final":
@@ -471,6 +533,7 @@ class World:
             return
         if self.deploying:
             yield ev.FoundFinished()
+            yield ev.AllDeployed(8)
         if self.appending:
             yield from (ev.EntryFailed("storage", verdict) for verdict in (Restart(0.0), GiveUp("storage")))
         if state is not JobState.CREATED:
@@ -508,12 +571,16 @@ class World:
             case ev.StopCheckpointFailed() | ev.FinalCheckpointFailed() | ev.RescaleCheckpointFailed():
                 self.tolerated_left -= 1
                 self.last = ""
-            case ev.StopCheckpointDone() | ev.FinalCheckpointDone() | ev.RescaleCheckpointDone():
+            case ev.StopCheckpointDone():
+                self.last, self.drained = "", self.draining
+            case ev.FinalCheckpointDone() | ev.RescaleCheckpointDone():
                 self.last = ""
             case ev.RestartDue(number):
                 self.timer = 0 if number == self.timer else self.timer
                 self.stale_timers = tuple(other for other in self.stale_timers if other != number)
-            case ev.AllDeployed() | ev.FoundFinished():
+            case ev.AllDeployed(restored):
+                self.deploying, self.drained = False, self.drained and restored == 9
+            case ev.FoundFinished():
                 self.deploying = False
             case ev.AllEnded():
                 self.ended = True
@@ -543,10 +610,11 @@ class World:
             case ev.ReleaseAttempt():
                 self.slots = tuple("releasing" if now == "busy" else now for now in self.slots)
                 self.deploying = self.flowing = self.periodic = False
-            case ev.ScheduleRestart(_, restart):
+            case ev.ScheduleRestart(_, replacement):
                 self.stale_timers += (self.timer,) if self.timer else ()
-                self.timer = restart
+                self.timer = replacement
             case ev.StartRecords():
+                assert not self.drained, "records flow after time has ended"
                 self.flowing = self.periodic = True
             case ev.ResumeCheckpoints():
                 self.periodic = True
@@ -554,9 +622,9 @@ class World:
                 self.periodic = False
             case ev.AbortCheckpoints():
                 self.last = ""
-            case ev.TriggerStopCheckpoint():
+            case ev.TriggerStopCheckpoint(drain=drain):
                 assert self.flowing and not self.last
-                self.last = "stop"
+                self.last, self.draining = "stop", drain
             case ev.TriggerRescaleCheckpoint():
                 assert self.flowing and not self.last
                 self.last = "rescale"

@@ -1,6 +1,7 @@
 """`protocol.recovery`: what to restore, from the commit log and what is known of the checkpoints."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -141,6 +142,21 @@ def test_when_all_are_damaged_then_it_is_refused_and_never_started_over(can_take
     assert "--fresh" in decision.reason
 
 
+def test_when_what_a_job_began_with_is_damaged_then_the_snapshot_it_was_made_of_is_named():
+    log = Log()
+    log.begin()
+    [imported] = log.checkpoints(1)
+    log.entries[-1] = imported = replace(imported, extra={"from": "/backup/savepoint-counts-1"})
+
+    decision, _ = decide(log, damaged=[imported])
+
+    assert isinstance(decision, Refuse)
+    assert (
+        "start from /backup/savepoint-counts-1, which the job began with, with --from and another --name"
+        in decision.reason
+    )
+
+
 def test_when_output_of_a_checkpoint_was_taken_back_then_it_is_never_restored_even_if_readable_again():
     log = Log()
     log.begin()
@@ -222,8 +238,6 @@ def test_when_a_new_id_is_needed_then_it_is_above_all_that_were_ever_committed()
     log.begin(lineage="L2")
 
     assert next_checkpoint_id(log.entries) == 6
-    assert next_checkpoint_id(log.entries, given_out=4) == 6
-    assert next_checkpoint_id(log.entries, given_out=8) == 9
 
 
 def test_when_a_checkpoint_has_two_commits_then_it_is_a_bug():

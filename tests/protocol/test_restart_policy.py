@@ -157,3 +157,48 @@ def test_when_the_strategy_is_unknown_then_it_is_a_bug():
 def test_when_the_jitter_is_out_of_range_then_it_is_a_bug():
     with pytest.raises(AssertionError, match="jitter"):
         RestartPolicy(RestartSettings()).failure(0.0, LOST, jitter=1.5)
+
+
+BORN_DEAD = Failure(1, 0, [], "", "DiedAtStart", "worker 0 ended with exit code 1: no polars", "", retry=True)
+
+
+def test_when_workers_die_at_start_three_times_in_a_row_then_the_job_is_given_up_with_their_reason():
+    policy = RestartPolicy(RestartSettings())
+
+    verdicts = [policy.failure(float(now), BORN_DEAD) for now in range(3)]
+
+    assert verdicts[:2] == [Restart(0.0), Restart(1.0)]
+    assert isinstance(verdicts[2], GiveUp)
+    assert verdicts[2].reason.startswith(BORN_DEAD.message)
+    assert "3 times in a row" in verdicts[2].reason
+
+
+@pytest.mark.parametrize("between", [LOST, USER])
+def test_when_something_else_fails_between_then_deaths_at_start_are_not_in_a_row(between):
+    policy = RestartPolicy(RestartSettings())
+
+    verdicts = [policy.failure(0.0, one) for one in (BORN_DEAD, BORN_DEAD, between, BORN_DEAD, BORN_DEAD)]
+
+    assert all(isinstance(verdict, Restart) for verdict in verdicts)
+
+
+def test_when_an_attempt_was_deployed_between_then_deaths_at_start_are_not_in_a_row():
+    policy = RestartPolicy(RestartSettings())
+
+    for now in range(6):
+        assert isinstance(policy.failure(float(now), BORN_DEAD), Restart)
+        policy.deployed()
+
+
+def test_when_workers_are_killed_by_a_signal_then_the_job_is_never_given_up():
+    assert len(delays(RestartPolicy(RestartSettings()), 50)) == 50
+
+
+def test_when_the_job_file_raises_the_same_error_only_in_workers_then_it_is_given_up():
+    policy = RestartPolicy(RestartSettings())
+    refused = Failure(1, 0, [], "", "UsageError", "job file job.py, line 3 raised KeyError: 'HOME'", "", retry=True)
+
+    verdicts = [policy.failure(float(now), refused) for now in range(3)]
+
+    assert isinstance(verdicts[2], GiveUp)
+    assert "3 times" in verdicts[2].reason

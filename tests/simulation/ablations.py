@@ -17,9 +17,11 @@ import pytest
 from xxhash import xxh3_64_hexdigest
 
 from flowpoint.connectors.part_writer import PartWriter
-from flowpoint.coordinator import checkpoints as checkpoints_module
+from flowpoint.coordinator import publishing as publishing_module
 from flowpoint.coordinator.checkpoints import Checkpoints
 from flowpoint.coordinator.coordinator import Coordinator
+from flowpoint.coordinator.orders import Orders
+from flowpoint.coordinator.publishing import Publishing
 from flowpoint.model import messages
 from flowpoint.model.manifest import StateFile, SubtaskState
 from flowpoint.model.plan import JobPlan, SubtaskId
@@ -28,7 +30,7 @@ from flowpoint.protocol.checkpoint import PendingCheckpoint, collect_operators
 from flowpoint.protocol.membership import WorkerState
 from flowpoint.protocol.watermarks import InputWatermarks
 from flowpoint.runtime.channel_state import Recording
-from flowpoint.runtime.parts import KeyedPart
+from flowpoint.runtime.parts import Captured, KeyedPart
 from flowpoint.runtime.subtask import Subtask
 from flowpoint.sim.faults import FaultKind, FaultMix
 from flowpoint.sim.jobs import JobShape, Topology, draw_shape
@@ -143,7 +145,7 @@ def ack_missing(patch: pytest.MonkeyPatch) -> None:
     def collect(plan: JobPlan, acks: dict[SubtaskId, Any]) -> Any:
         return collect_operators(plan, {subtask: acks.get(subtask, {}) for subtask in plan.subtasks()})
 
-    patch.setattr(checkpoints_module, "collect_operators", collect)
+    patch.setattr(publishing_module, "collect_operators", collect)
 
 
 # ---------------------------------------------------------------------- late acknowledgements
@@ -155,29 +157,29 @@ def late_acks(patch: pytest.MonkeyPatch) -> None:
     Five guards: messages of other attempts are dropped; pending checkpoints end with their attempt (two places); the
     next attempt waits until every worker has let go of the last one; and the commit log fences older attempts.
     """
-    on_message, begin, release = Coordinator._on_message, Checkpoints.begin, Coordinator._release
+    on_message, begin, release = Coordinator._on_message, Checkpoints.begin, Orders._release
 
-    released: dict[int, int] = {}  # coordinator -> the attempt that ended last
+    released: dict[int, int] = {}  # duties of a coordinator -> the attempt that ended last
 
     def hear_all(self: Coordinator, worker: int, message: messages.Message) -> None:
         if isinstance(message, messages.Ack):
             self.checkpoints.on_ack(worker, message, self._now())
-        elif getattr(message, "attempt", 0) > released.get(id(self), 0):
+        elif getattr(message, "attempt", 0) > released.get(id(self._duties), 0):
             on_message(self, worker, message)
 
     def end(self: Checkpoints, failure: Any, now: float) -> None:
         self._scheduler.suspend()
 
     def begin_beside(self: Checkpoints, *args: Any) -> None:
-        pending, self._running = self._running, {}
+        pending, self._triggered = self._triggered, {}
         begin(self, *args)
-        self._running = pending
+        self._triggered = pending
 
-    def release_unheard(self: Coordinator) -> None:
-        released[id(self)] = self.attempt
+    def release_unheard(self: Orders) -> None:
+        released[id(self._duties)] = self._duties.deployment.number
         release(self)
-        for worker in self._members.workers(WorkerState.RELEASING):
-            self._members.released(worker)
+        for worker in self._duties.crew._members.workers(WorkerState.RELEASING):
+            self._duties.crew.released(worker)
 
     async def tail(self: CommitLog, attempt: int) -> Any:
         if not self._known:
@@ -187,7 +189,7 @@ def late_acks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Coordinator, "_on_message", hear_all)
     patch.setattr(Checkpoints, "end", end)
     patch.setattr(Checkpoints, "begin", begin_beside)
-    patch.setattr(Coordinator, "_release", release_unheard)
+    patch.setattr(Orders, "_release", release_unheard)
     patch.setattr(CommitLog, "_tail", tail)
 
 
@@ -196,15 +198,21 @@ def late_acks(patch: pytest.MonkeyPatch) -> None:
 
 def early_commit(patch: pytest.MonkeyPatch) -> None:
     """Sinks are told to commit when the manifest is there, before the commit entry."""
-    append = Checkpoints._append
+    append, on_ack = Publishing._append, Checkpoints.on_ack
+    tellers: dict[int, Checkpoints] = {}  # publishing -> who tells the workers
 
-    async def tell_first(self: Checkpoints, manifest: Any) -> Any:
-        self._send(messages.Complete(manifest.attempt, manifest.id))
+    def note(self: Checkpoints, *args: Any) -> Any:
+        tellers[id(self._publishing)] = self
+        return on_ack(self, *args)
+
+    async def tell_first(self: Publishing, manifest: Any, *more: Any) -> Any:
+        tellers[id(self)]._send(messages.Complete(manifest.attempt, manifest.id))
         # Time for the sinks, as they are to be first.
         await asyncio.sleep(0.03)
-        return await append(self, manifest)
+        return await append(self, manifest, *more)
 
-    patch.setattr(Checkpoints, "_append", tell_first)
+    patch.setattr(Checkpoints, "on_ack", note)
+    patch.setattr(Publishing, "_append", tell_first)
 
 
 # ---------------------------------------------------------------------- old attempts' files
@@ -271,7 +279,7 @@ def broadcast_state_not_saved(patch: pytest.MonkeyPatch) -> None:
         async def nothing() -> SubtaskState:
             return SubtaskState()
 
-        return nothing if self.is_broadcast else freeze(self)
+        return Captured(nothing) if self.is_broadcast else freeze(self)
 
     patch.setattr(KeyedPart, "freeze", freeze_keyed)
 

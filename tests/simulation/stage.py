@@ -27,26 +27,30 @@ from flowpoint.model.settings import CheckpointSettings, HeartbeatSettings, Rest
 from flowpoint.sim.checkers import OutputChecker, StorageChecker
 from flowpoint.sim.faults import FaultKind
 from flowpoint.sim.job import ROOT, install
-from flowpoint.sim.jobs import JOB_FILE, OUTPUT, STORAGE, Row
+from flowpoint.sim.jobs import JOB_FILE, OUTPUT, STORAGE
 from flowpoint.sim.message_checker import MessageChecker
 from flowpoint.sim.network import SimLink
 from flowpoint.sim.scenario import read_output
+from flowpoint.sim.topologies import Row
 from flowpoint.sim.world import Point, SimProcess, SimWorld
-from flowpoint.transport.control import decode_message
+from flowpoint.transport.control import decode_message, encode_message
 from tests.simulation.witness import LOG, witness
 
 HEAD = """\
 from flowpoint import Job, KeyedProcessFunction, MapState, ValueState
 from flowpoint.connectors import CollectionSource, FileSink, FileSource, SequenceSource
 from flowpoint.runtime.contracts import Split
-from tests.simulation.witness import CommitFailsSink, CommitNotHeardSink, LogSource, RefusingSink, see
+from tests.simulation.witness import CommitFailsSink, CommitNotHeardSink, HangingSink, LogSource, RefusingSink, see
+from tests.simulation.witness import SlowlyRefusingSink
 
 job = Job("simulated")
 """
 SINK = f'FileSink("{OUTPUT}", format="jsonl"), uid="out"'
 
 
-def settings(parallelism: int = 1, *, workers: int = 0, **checkpoint: Any) -> Settings:
+def settings(
+    parallelism: int = 1, *, workers: int = 0, restart_strategy: str = "exponential", **checkpoint: Any
+) -> Settings:
     """Settings with a checkpoint each 50 ms, unless told otherwise."""
     chosen = {"interval": 0.05, "timeout": 5.0, "retained": 3, "storage": f"file://{STORAGE}", **checkpoint}
     return Settings(
@@ -55,7 +59,7 @@ def settings(parallelism: int = 1, *, workers: int = 0, **checkpoint: Any) -> Se
         batch_size=16,
         checkpoint=CheckpointSettings(**chosen),
         state=StateSettings(backend="heap"),
-        restart=RestartSettings(delay=0.1),
+        restart=RestartSettings(strategy=restart_strategy, delay=0.1),
         heartbeat=HeartbeatSettings(interval=0.5, timeout=5.0),
     )
 
@@ -71,14 +75,17 @@ class Stage:
         seed: int = 1,
         files: Mapping[str, bytes] | None = None,
         output: str = SINK,
+        checked: bool = True,
     ) -> None:
+        """`checked`: for one job in its own storage; where several share a target a checker would take them for one."""
         witness.reset()
         self.world = SimWorld(seed)
         for path, data in (files or {}).items():
             self.world.files.write_whole(path, data)
         self.storage = StorageChecker(self.world, STORAGE)
-        OutputChecker(self.world, OUTPUT, self.storage)
-        MessageChecker(self.world, self.storage)
+        if checked:
+            OutputChecker(self.world, OUTPUT, self.storage)
+            MessageChecker(self.world, self.storage)
         self._programs = install(self.world, f"{HEAD}\n{text.replace('SINK', output)}\n", chosen, JOB_FILE, STORAGE)
 
     # ------------------------------------------------------------------ running
@@ -154,6 +161,12 @@ class Stage:
 
         self.world.network.watch(watch)
 
+    def slip_in(self, sender: SimProcess, receiver: SimProcess, message: messages.Message) -> None:
+        """Let a message arrive that the sender would not say now. The checkers do not hear it."""
+        # The first of two links: the other one is for heartbeats.
+        control = next(link for link in sender.links.values() if link.peer is receiver)
+        control._out.put(encode_message(message))
+
     def ask_to_stop(self) -> None:
         """Ctrl-C."""
         self._programs.ask(FaultKind.ASK_STOP)
@@ -169,6 +182,12 @@ class Stage:
     def start_with(self, parallelism: int) -> SimProcess:
         """`flowpoint run job.py --parallelism ...`."""
         self._programs.settings = replace(self._programs.settings, parallelism=parallelism)
+        return self.start()
+
+    def start_from(self, snapshot: str, storage: str, *, claim: bool = False) -> SimProcess:
+        """`flowpoint run job.py --from snapshot --take-output`, with checkpoints in another storage from now on."""
+        self._programs.storage = storage
+        self._programs.wishes_once = Wishes(source=snapshot, claim=claim, take_output=True)
         return self.start()
 
     # ------------------------------------------------------------------ looking

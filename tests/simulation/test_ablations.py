@@ -11,10 +11,18 @@ SEEDS_MAX = 200
 SEEDS_INTACT = 2
 
 
-def first_failure(ablation: Ablation, checked: bool):
-    return next(
-        (one for one in (simulate(seed, ablation.scenario(checked)) for seed in range(SEEDS_MAX)) if not one.ok), None
-    )
+def is_damage(outcome):
+    """Wrong output, a checker that objects, a job that has to give up.
+
+    A process that crashes is none: so ends a switch that does not fit the code any more, and it would prove nothing.
+    """
+    crashed = ("unhandled errors", "found a bug in itself")
+    return outcome.failure.startswith("InvariantBroken") and not any(words in outcome.failure for words in crashed)
+
+
+def first_damage(ablation: Ablation, checked: bool):
+    outcomes = (simulate(seed, ablation.scenario(checked)) for seed in range(SEEDS_MAX))
+    return next(filter(is_damage, outcomes), None)
 
 
 @pytest.mark.timeout(300)
@@ -23,7 +31,7 @@ def first_failure(ablation: Ablation, checked: bool):
 def test_a_missing_safeguard_is_found_within_200_seeds(ablation, checked, monkeypatch):
     ablation.switch_off(monkeypatch)
 
-    outcome = first_failure(ablation, checked)
+    outcome = first_damage(ablation, checked)
 
     assert outcome is not None
     print(f"{ablation.name}: seed {outcome.seed}: {outcome.failure}")

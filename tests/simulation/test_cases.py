@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from flowpoint.model import messages
 from flowpoint.sim.faults import FaultKind
 from flowpoint.sim.host import SimHost
 from flowpoint.sim.jobs import OUTPUT, STORAGE
-from flowpoint.sim.world import EPOCH_MS
+from flowpoint.sim.world import EPOCH_MS, SimProcess
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.retention import Cleaner
 from tests.simulation.stage import LOG, Stage, settings, witness
@@ -123,13 +124,29 @@ def test_ac07_an_acknowledgement_that_comes_after_the_failover_began_counts_for_
         stage.world.loop.call_later(0.05, stage.kill, other)
         return True
 
+    def say_it_again(link, message):
+        """The same arrives while the next attempt restores, and under the number of each checkpoint that it takes."""
+        if message.attempt == 2:
+            survivor, *_ = stage.workers()
+            again.add(type(message))
+            number = message.checkpoint if isinstance(message, messages.Trigger) else held[0].checkpoint
+            stage.slip_in(survivor, link.owner, replace(held[0], checkpoint=number))
+
+    again: set[type] = set()
     stage.on_message(messages.Ack, hold_and_kill, once=True)
+    for kind in (messages.Deploy, messages.Trigger):
+        stage.on_message(kind, say_it_again)
 
     async def script():
-        await stage.finish(stage.start())
+        run = stage.start()
+        await stage.until(lambda: stage.completed(4))
+        # What the next attempt starts from has nothing of the late words in it.
+        stage.kill(stage.workers()[0])
+        await stage.finish(run)
 
     stage.play(script())
 
+    assert again == {messages.Deploy, messages.Trigger}
     assert stage.story("commit", "chk-1-a1")
     assert not stage.story("commit", "chk-2-a1")
     assert stage.story("deploys attempt 2, from checkpoint 1")
@@ -447,6 +464,33 @@ def test_ac26_no_checkpoint_completes_while_the_target_refuses_what_it_had_taken
     assert stage.output() == once_each(*range(1, 1001))
 
 
+def test_ac26_while_a_write_is_not_confirmed_no_checkpoint_completes_and_its_failure_loses_nothing():
+    sink = f'SlowlyRefusingSink("{OUTPUT}", format="jsonl"), uid="out"'
+    stage = Stage(numbers(1001, rate=1000) + ROWS, settings(timeout=60.0), output=sink)
+    completed: list[int] = []
+
+    def known() -> int:
+        return sum(entry.kind == "checkpoint" for entry in stage.storage.commits.values())
+
+    async def script():
+        run = stage.start()
+        witness.failures["target"] = 1
+        await stage.until(lambda: "refused" in witness.seen)
+        completed.append(known())
+        await stage.until(lambda: "failed" in witness.seen)
+        completed.append(known())
+        assert not any(400 <= n < 500 for (n,) in stage.output())
+        await stage.finish(run)
+
+    stage.play(script())
+
+    before, after = completed
+    # One may have been on its way whose barrier came before the write.
+    assert 1 < before <= after <= before + 1
+    assert stage.story("fails", "the target had no room for 400 to 499 after 5 s")
+    assert stage.output() == once_each(*range(1, 1001))
+
+
 def test_ac27_a_commit_whose_answer_is_lost_twice_in_a_row_is_neither_lost_nor_doubled():
     sink = f'CommitNotHeardSink("{OUTPUT}", format="jsonl"), uid="out"'
     stage = Stage(numbers(3001, rate=6000) + ROWS, settings(3), output=sink)
@@ -602,7 +646,31 @@ def test_whatever_a_users_sink_raises_in_the_coordinator_is_the_users_error_and_
 
     stage.play(script())
 
-    assert stage.story("the job is failed", "sink 'out': begin() failed: ValueError: no such table", "3 times")
+    assert stage.story("the job is failed", "operator 'out': begin() failed: ValueError: no such table", "3 times")
+
+
+def test_a_worker_that_fell_silent_is_dead_before_the_next_attempt_is_deployed_though_it_never_wakes_up():
+    stage = Stage(numbers(201, rate=100) + ROWS, settings(2))
+    silent: list[SimProcess] = []
+    alive_at_deployment: list[bool] = []
+
+    def look(link, message):
+        if message.attempt == 2:
+            alive_at_deployment.append(silent[0].alive)
+
+    stage.on_message(messages.Deploy, look)
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: stage.completed(1))
+        silent.append(stage.workers()[0])
+        stage.world.pause(silent[0])
+        await stage.finish(run)
+
+    stage.play(script())
+
+    assert set(alive_at_deployment) == {False}
+    assert stage.output() == once_each(*range(1, 201))
 
 
 @pytest.mark.parametrize("kind", [messages.Trigger, messages.Release])
@@ -652,6 +720,64 @@ def test_a_cancel_does_not_wait_for_a_sink_that_hangs(monkeypatch):
     assert stage.story("had not ended after 5 s: prepare attempt")
 
 
+def test_a_job_that_has_failed_does_not_wait_for_a_storage_that_hangs(monkeypatch):
+    stage = Stage(numbers(5001, rate=100) + ".map(see, uid='see')" + ROWS, settings(restart_strategy="none"))
+
+    async def hang(cleaner, *args, **options):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Cleaner, "run", hang)
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: stage.completed(2))
+        stage.kill(stage.workers()[0])
+        await stage.finish(run, code=1)
+
+    stage.play(script())
+
+    assert stage.story("failed, and given up", "remove old checkpoints")
+
+
+def test_a_sink_that_does_not_commit_in_time_fails_the_attempt_and_the_next_one_commits():
+    stage = Stage(
+        numbers(21) + ROWS,
+        settings(timeout=2.0, interval=0),
+        output='HangingSink("/data/out", format="jsonl"), uid="out"',
+    )
+    witness.failures["commit"] = 1
+
+    async def script():
+        await stage.finish(stage.start())
+
+    stage.play(script())
+
+    assert stage.story("restarting at once", "the last checkpoint was not committed within", "out#0")
+    assert stage.output() == once_each(*range(1, 21))
+
+
+def test_an_attempt_that_is_not_deployed_in_time_is_tried_again(monkeypatch):
+    stage = Stage(numbers(21) + ROWS, settings(timeout=2.0))
+    begin = FileSink.begin
+    begun: list[int] = []
+
+    async def hang_once(sink, ctx):
+        begun.append(ctx.attempt)
+        if len(begun) == 1:
+            await asyncio.sleep(5.0)
+        await begin(sink, ctx)
+
+    monkeypatch.setattr(FileSink, "begin", hang_once)
+
+    async def script():
+        await stage.finish(stage.start())
+
+    stage.play(script())
+
+    assert stage.story("restarting at once", "the attempt was not deployed within", "storage or a sink hangs")
+    assert stage.output() == once_each(*range(1, 21))
+
+
 def test_old_checkpoints_are_removed_one_run_at_a_time(monkeypatch):
     stage = Stage(numbers(101, rate=100) + ROWS, settings(interval=0.01))
     running: list[Cleaner] = []
@@ -675,3 +801,63 @@ def test_old_checkpoints_are_removed_one_run_at_a_time(monkeypatch):
 
     assert len(most) > 2
     assert set(most) == {1}
+
+
+# ---------------------------------------------------------------------- how a death is told
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_the_death_of_a_worker_is_told_as_such_and_not_as_the_links_that_break_by_it(seed):
+    job = numbers(101, rate=200) + ".key_by(lambda n: n % 5).count(uid='counts').sink(SINK)"
+    stage = Stage(job, settings(3), seed=seed)
+    killed: list[float] = []
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: stage.completed(1))
+        killed.append(stage.world.loop.time())
+        stage.kill(stage.workers()[1])
+        await stage.finish(run)
+
+    stage.play(script())
+
+    [told] = stage.story("restarting at once")
+    assert "was killed by signal 9" in told
+    assert not stage.story("link lost")
+    assert stage.output().total() == 100
+
+
+def test_workers_that_end_by_themselves_at_their_start_fail_the_job_after_three_rounds():
+    stage = Stage(numbers(10) + ROWS, settings(2))
+
+    async def refuse(host, args):
+        await asyncio.sleep(0.01)
+        return 3
+
+    stage.world.programs["worker"] = refuse
+
+    async def script():
+        await stage.finish(stage.start(), code=1)
+
+    stage.play(script())
+
+    assert len(stage.story("restarting")) == 2
+    assert stage.story("the job is failed", "ended with exit code 3", "3 times in a row")
+
+
+def test_workers_that_are_killed_at_their_start_never_fail_the_job():
+    stage = Stage(numbers(10) + ROWS, settings(2))
+    born: set[int] = set()
+
+    async def script():
+        run = stage.start()
+        while len(born) < 12:
+            await asyncio.sleep(0.001)
+            for worker in stage.workers():
+                born.add(worker.pid)
+                stage.kill(worker)
+        await stage.finish(run)
+
+    stage.play(script())
+
+    assert stage.output() == once_each(*range(1, 10))

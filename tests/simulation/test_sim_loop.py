@@ -35,10 +35,10 @@ def test_a_month_of_sleep_takes_no_time(order):
         await asyncio.sleep(30 * 86_400)
         return asyncio.get_running_loop().time()
 
-    began = time.perf_counter()
+    began = time.process_time()
 
     assert 30 * 86_400 <= run(main(), order) < 30 * 86_400 + 1
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize("order", ORDERS)

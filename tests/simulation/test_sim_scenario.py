@@ -8,7 +8,9 @@ from random import Random
 import pytest
 
 from flowpoint.sim.faults import ALL_FAULTS, KILLS, MACHINE_FAULTS, draw_mix
-from flowpoint.sim.jobs import Topology, check_output, draw_shape, job_text, reference
+from flowpoint.sim.job_text import job_text
+from flowpoint.sim.jobs import Topology, draw_shape
+from flowpoint.sim.references import check_output, reference
 from flowpoint.sim.scenario import JobScenario
 from flowpoint.sim.world import InvariantBroken
 

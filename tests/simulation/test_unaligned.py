@@ -100,6 +100,43 @@ def test_ac16_checkpoints_during_recovery_are_declined_and_every_record_comes_on
     assert marks[DECLINED] > 0
 
 
+class AskedWhileRestoring(JobScenario):
+    """A worker dies once records are under way in a checkpoint; a person asks for something as soon as records flow."""
+
+    def __init__(self, seed: int, request: FaultKind) -> None:
+        super().__init__(seed, shape=busy_shape(seed, Topology.REBALANCED, 2), mix=FaultMix((), 0.0, 1.0, 0, 0.0, 0.0))
+        self._request = request
+        self._has_died = False
+
+    def set_up(self, world):
+        super().set_up(world)
+        mark = world.trace.mark
+
+        def look(point):
+            is_commit = (point.phase, point.operation) == ("after", "disk.link") and "/commits/" in point.subject
+            if is_commit and world.trace.marks[CARRIED] and not self._has_died:
+                self._has_died = True
+                world.kill(next(one for one in world.living() if one.role == "worker"), "once")
+
+        def ask(name):
+            mark(name)
+            if name == "event running" and self._has_died:
+                self._programs.ask(self._request)
+
+        world.watch_points(look)
+        world.trace.mark = ask
+
+
+@pytest.mark.parametrize("request_", [FaultKind.ASK_CHECKPOINT, FaultKind.ASK_SAVEPOINT])
+def test_who_asks_for_a_checkpoint_while_records_are_restored_gets_one_as_soon_as_that_can_be(request_):
+    for seed in range(3):
+        outcome = simulate(seed, lambda seed: AskedWhileRestoring(seed, request_))
+
+        assert outcome.ok, outcome.tell()
+        assert outcome.marks[DECLINED], outcome.tell()
+        assert outcome.marks[f"done {request_}"] == 1, outcome.tell()
+
+
 @pytest.mark.parametrize("topology", [Topology.REBALANCED, Topology.TWO_KEYED])
 @pytest.mark.parametrize("parallelisms", [(3, 5), (5, 3), (2, 1), (1, 2), (4, 7, 2)], ids=str)
 def test_ac17_rescaling_deals_records_under_way_out_anew(topology, parallelisms):

@@ -6,6 +6,7 @@ machine would be. `stage` resets it before each run.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, TypeVar
 
 from flowpoint.connectors import FileSink
@@ -18,15 +19,17 @@ LOG = "/data/log"
 
 
 class Witness:
-    """What was seen, in order; and how often things shall go wrong, by name."""
+    """What was seen, in order; how often things shall go wrong, by name; and a target that is written to by key."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
         self.failures: dict[str, int] = {}
+        self.target: dict[Any, Any] = {}
 
     def reset(self) -> None:
         self.seen.clear()
         self.failures.clear()
+        self.target.clear()
 
     def fails(self, name: str) -> bool:
         """Whether this one shall fail; it is counted."""
@@ -93,6 +96,50 @@ class _RefusingWriter:
         return committable
 
 
+class SlowlyRefusingSink(FileSink):
+    """A target that is written to beside the stream, has no answer for 400 to 499 for 5 s, and then refuses (AC-26)."""
+
+    async def open(self, ctx: ConnectorContext) -> Any:
+        return _SlowlyRefusingWriter(await super().open(ctx))
+
+
+class _SlowlyRefusingWriter:
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._unconfirmed: asyncio.Task[None] | None = None
+
+    async def write(self, batch: list[Any]) -> None:
+        await self._inner.write(batch)
+        refused = any(400 <= n < 500 for (n,) in batch)
+        if refused and self._unconfirmed is None and witness.fails("target"):
+            witness.seen.append("refused")
+            self._unconfirmed = asyncio.create_task(self._refuse())
+
+    async def _refuse(self) -> None:
+        await asyncio.sleep(5.0)
+        witness.seen.append("failed")
+        raise StorageError("the target had no room for 400 to 499 after 5 s")
+
+    async def prepare(self, checkpoint: int) -> Any:
+        if self._unconfirmed is not None:
+            await self._unconfirmed
+        return await self._inner.prepare(checkpoint)
+
+    async def close(self) -> None:
+        if self._unconfirmed is not None:
+            self._unconfirmed.cancel()
+        await self._inner.close()
+
+
+class HangingSink(FileSink):
+    """A target that gives no answer to a commit."""
+
+    async def commit(self, committable: Any, ctx: ConnectorContext) -> None:
+        if witness.fails("commit"):
+            await asyncio.Event().wait()
+        await super().commit(committable, ctx)
+
+
 class CommitNotHeardSink(FileSink):
     """Commits, and the answer is lost (AC-27)."""
 
@@ -109,3 +156,39 @@ class CommitFailsSink(FileSink):
         if witness.fails("commit"):
             raise StorageError("the commit is refused")
         await super().commit(committable, ctx)
+
+
+class UpsertSink:
+    """Keeps the newest value of each key in memory until a checkpoint, and writes it to `witness.target` (AC-25)."""
+
+    can_take_back = False
+
+    async def begin(self, ctx: ConnectorContext) -> None:
+        """Nothing to claim."""
+
+    async def open(self, ctx: ConnectorContext) -> Any:
+        return _UpsertWriter()
+
+    async def commit(self, committable: Any, ctx: ConnectorContext) -> None:
+        witness.target.update(committable)
+
+    async def abort(self, committable: Any, ctx: ConnectorContext) -> None:
+        """Nothing is anywhere."""
+
+    async def clean(self, ctx: ConnectorContext) -> None:
+        """Nothing is left behind."""
+
+
+class _UpsertWriter:
+    def __init__(self) -> None:
+        self._newest: dict[str, Any] = {}
+
+    async def write(self, batch: list[Any]) -> None:
+        self._newest.update(batch)
+
+    async def prepare(self, checkpoint: int) -> Any:
+        newest, self._newest = self._newest, {}
+        return newest or None
+
+    async def close(self) -> None:
+        """What is in memory is gone."""

@@ -111,9 +111,7 @@ class Process:
         if access is not None:
             access.writable = calls.port.is_broadcast
         try:
-            if batch.timestamps is None:
-                return Batch(calls.run(batch.values))
-            return calls.run_timed(batch.values, batch.timestamps)
+            return calls.run(batch)
         finally:
             if access is not None:
                 access.writable = False

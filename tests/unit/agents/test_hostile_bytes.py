@@ -7,7 +7,7 @@ import sys
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import msgpack
@@ -69,10 +69,10 @@ def mutated(data: bytes, draw: random.Random) -> bytes:
 @pytest.mark.parametrize("seed", range(4))
 def test_mutated_valid_bytes_are_read_or_refused(seed: int) -> None:
     draw = random.Random(seed)
-    started = perf_counter()
+    started = process_time()
     for _ in range(2000):
         read(mutated(draw.choice(VALID), draw))
-    assert perf_counter() - started < 20
+    assert process_time() - started < 20
 
 
 plain = st.recursive(

@@ -92,8 +92,8 @@ class FakeJob:
         self.calls.append(f"rescale {parallelism}")
         return self.status()
 
-    async def stop(self, to: str = "") -> Data:
-        self.calls.append("stop")
+    async def stop(self, to: str = "", *, drain: bool = False) -> Data:
+        self.calls.append("stop drained" if drain else "stop")
         return CHECKPOINT
 
     async def cancel(self) -> Data:

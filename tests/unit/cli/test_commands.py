@@ -7,6 +7,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,8 +18,9 @@ from flowpoint.launch import client, history
 from flowpoint.launch.client import JobClient
 from flowpoint.launch.control import Event, EventKind
 from flowpoint.launch.home import Home
+from flowpoint.launch.http import HttpServer
 from flowpoint.launch.job_log import JobLog
-from tests.unit.cli.fake_job import CHECKPOINT, FakeJob, claimed, failed_checkpoint, serving
+from tests.unit.cli.fake_job import CHECKPOINT, TOKEN, FakeJob, claimed, failed_checkpoint, serving
 
 Captured = pytest.CaptureFixture[str]
 
@@ -138,7 +140,10 @@ def test_a_job_that_ended_is_exit_code_3_and_tells_how_to_go_on(home: Home, caps
     assert "`flowpoint run /jobs/words.py` continues it" in error
 
 
-def test_a_socket_that_nobody_listens_on_is_a_job_that_is_not_running(home: Home, capsys: Captured) -> None:
+def test_a_socket_that_nobody_listens_on_in_time_is_a_job_that_is_not_running(
+    home: Home, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "START_SECONDS", 0.1)
     claim = claimed(home)  # and never serves
 
     assert execute(["status", "words"]) == 3
@@ -186,7 +191,10 @@ async def test_a_slow_checkpoint_is_waited_for_while_the_job_answers(
         assert await waiting == 0
 
 
-async def test_a_job_that_dies_during_a_command_is_an_error_that_names_the_log(home: Home, capsys: Captured) -> None:
+async def test_a_job_that_hangs_up_during_a_command_is_an_error_that_names_the_log(
+    home: Home, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "END_SECONDS", 0.1)
     job = FakeJob()
     job.checkpoint_gate.clear()
     async with serving(home, job) as server:
@@ -240,6 +248,13 @@ def test_every_command_explains_itself(capsys: Captured) -> None:
         assert f"Usage: flowpoint {name}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("group", [[], ["threads"]])
+def test_the_list_of_commands_is_not_cut(capsys: Captured, group: list[str]) -> None:
+    assert execute([*group, "--help"]) == 0
+
+    assert "..." not in capsys.readouterr().out.replace("[ARGS]...", "")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -267,3 +282,53 @@ def test_wrong_usage_is_one_sentence_on_stderr(home: Home, capsys: Captured, arg
 def test_no_command_shows_what_there_is(capsys: Captured) -> None:
     assert execute([]) == 2
     assert "Commands:" in capsys.readouterr().err
+
+
+async def test_a_job_that_does_not_listen_yet_is_waited_for(home: Home) -> None:
+    claim = claimed(home)
+    record = claim.folder.read_run()
+    assert record is not None
+    asking = asyncio.create_task(asyncio.to_thread(JobClient.of(home, "words").get, "/status"))
+    server = HttpServer(FakeJob(), TOKEN, report=lambda _line: None)
+    await asyncio.sleep(0)
+    await server.start(record.socket)
+
+    assert (await asking)["name"] == "words"
+    await server.close()
+    claim.release("stopped", ended=1)
+
+
+async def test_a_job_that_was_started_again_meanwhile_is_asked_with_its_new_token(home: Home) -> None:
+    claimed(home).release("stopped", ended=1)
+    async with serving(home, FakeJob()):
+        folder = home.job("words")
+        record = folder.read_run()
+        assert record is not None
+        earlier = JobClient(folder, replace(record, token="of an earlier run"))
+
+        assert (await asyncio.to_thread(earlier.get, "/status"))["state"] == "RUNNING"
+
+
+async def test_a_job_that_ends_while_it_is_asked_is_told_as_ended(home: Home, capsys: Captured) -> None:
+    job = FakeJob()
+    job.checkpoint_gate.clear()
+    async with serving(home, job) as server:
+        waiting = asyncio.create_task(shell("checkpoint", "words"))
+        while "checkpoint" not in job.calls:
+            await asyncio.sleep(0.005)
+        await server.close(grace=0)
+
+    assert await waiting == 3
+    assert "job 'words' is not running: it was stopped" in capsys.readouterr().err
+
+
+def test_the_status_of_a_job_that_ended_tells_how(home: Home, capsys: Captured) -> None:
+    claimed(home).release("failed", ended=1_790_000_001_000, reason="it broke")
+
+    assert execute(["status", "words"]) == 3
+    text = capsys.readouterr().out
+    assert "FAILED" in text and "it broke" in text
+    assert execute(["status", "words", "--json"]) == 3
+    data = json.loads(capsys.readouterr().out)
+    assert (data["state"], data["reason"], data["ended"]) == ("FAILED", "it broke", 1_790_000_001_000)
+    assert data.keys() >= FakeJob().status().keys()

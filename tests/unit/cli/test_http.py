@@ -39,8 +39,9 @@ class Served:
         head, _, body = answer.partition(b"\r\n\r\n")
         return int(head.split()[1]), json.loads(body)
 
-    async def ask(self, method: str, path: str, headers: str = AUTHORIZED) -> tuple[int, Any]:
-        return await self.raw(f"{method} {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode())
+    async def ask(self, method: str, path: str, headers: str = AUTHORIZED, body: str = "") -> tuple[int, Any]:
+        length = f"Content-Length: {len(body)}\r\n" if body else ""
+        return await self.raw(f"{method} {path} HTTP/1.1\r\nHost: x\r\n{headers}{length}\r\n{body}".encode())
 
 
 @pytest.fixture
@@ -57,6 +58,15 @@ async def test_questions_are_answered(served: Served) -> None:
     assert (await served.ask("GET", "/workers"))[1][0]["pid"] == 4711
     assert await served.ask("GET", "/checkpoints") == (200, [CHECKPOINT])
     assert await served.ask("GET", "/checkpoints?x=1") == (200, [CHECKPOINT])
+
+
+async def test_a_stop_may_drain_and_says_so_by_true_or_false_only(served: Served) -> None:
+    status, _ = await served.ask("POST", "/stop", body='{"drain": true}')
+    refused, answer = await served.ask("POST", "/stop", body='{"drain": "yes"}')
+
+    assert (status, refused) == (200, 400)
+    assert "drain='yes'" in str(answer)
+    assert served.job.calls == ["stop drained"]
 
 
 async def test_commands_are_carried_out(served: Served) -> None:

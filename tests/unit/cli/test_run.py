@@ -26,6 +26,7 @@ Play = Callable[[RunOptions, RunView], int]
 
 STARTED = Event(EventKind.STARTED, "job 'words' started", {"name": "words", "pid": 1, "log": "/log"})
 RUNNING = Event(EventKind.RUNNING, "running")
+SPOKEN = Event(EventKind.FINISHED, "finished", {"printed": {"lines": 3, "last": ["one", "two"]}})
 FINISHED = Event(EventKind.FINISHED, "finished: 10 records")
 
 
@@ -54,7 +55,7 @@ def test_every_option_is_handed_on(play: Callable[[Play], None]) -> None:
     line = (
         "run job.py --name n -p 2 --workers 3 --set a=1 --set b.c=x=y --config f.toml --param k=v --param k=w "
         "--param e= --fresh --take-output --allow-non-restored --accept-duplicates --skip-lost-input "
-        "--debug --plain"
+        "--resume-drained --debug --plain"
     )
     assert execute(line.split()) == 0
 
@@ -72,6 +73,7 @@ def test_every_option_is_handed_on(play: Callable[[Play], None]) -> None:
             allow_non_restored=True,
             accept_duplicates=True,
             skip_lost_input=True,
+            resume_drained=True,
             debug=True,
         )
     ]
@@ -110,6 +112,23 @@ def test_outside_of_a_terminal_each_event_is_a_line(play: Callable[[Play], None]
 
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(" ", 1)[1] for line in lines] == ["job 'words' started", "running", "finished: 10 records"]
+
+
+def test_what_was_printed_is_shown_and_a_warning_called_one(play: Callable[[Play], None], capsys: Captured) -> None:
+    def speaking(_options: RunOptions, view: RunView) -> int:
+        for event in (STARTED, Event(EventKind.WARNING, "look out"), SPOKEN):
+            view.on_event(event)
+        return 0
+
+    play(speaking)
+
+    assert execute(["run", "job.py"]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].endswith(" warning: look out")
+    assert lines[2].endswith(" printed output, 3 lines (all: `flowpoint logs words`); the last 2:")
+    assert lines[3:5] == ["    one", "    two"]
+    assert lines[5].endswith(" finished")
 
 
 def test_json_is_an_object_per_event_and_nothing_else(play: Callable[[Play], None], capsys: Captured) -> None:
@@ -242,6 +261,28 @@ class TestLiveTable:
         last = self.drawn(width=40).split("\x1b[2K")[-1]
 
         assert all(len(line) <= 40 for line in last.replace("\r", "").splitlines())
+
+    def test_a_long_event_goes_on_in_the_next_line_and_a_very_long_one_ends_in_an_ellipsis(self) -> None:
+        status = FakeJob().status()
+        events = [("12:00:00", Event(EventKind.WARNING, f"{'so long ' * times}end")) for times in (10, 100)]
+
+        from rich.console import Console
+
+        console = Console(file=io.StringIO(), width=60)
+        with console.capture() as captured:
+            console.print(live.render(status, [], events))
+
+        text = " ".join(captured.get().split())
+        assert "warning: " + "so long " * 10 + "end" in text
+        assert text.endswith("…")
+        assert text.count("end") == 1
+
+    def test_what_was_printed_stands_below_the_table(self, capsys: Captured) -> None:
+        with live.LiveTable() as view:
+            view.on_event(STARTED)
+            view.on_event(SPOKEN)
+
+        assert capsys.readouterr().out.splitlines()[-2:] == ["    one", "    two"]
 
     def test_a_job_that_ends_before_the_first_figures_prints_its_events(self, capsys: Captured) -> None:
         assert self.drawn(refresh=False) == ""

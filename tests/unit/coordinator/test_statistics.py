@@ -40,3 +40,34 @@ def test_what_connectors_count_is_added_up_per_operator(statistics: Statistics) 
         ("upper", {}),
         ("out", {}),
     ]
+
+
+def of_sinks(*watermarks: int | None) -> Stats:
+    numbers = {"task": 1, "records_in": 0, "records_out": 0, "busy": 0.0, "blocked": 0.0}
+    return Stats(1, 0, {f"out#{i}": {**numbers, "watermark": one} for i, one in enumerate(watermarks)})
+
+
+def test_event_time_of_the_job_is_that_of_the_sink_that_is_furthest_behind(statistics: Statistics) -> None:
+    statistics.add(0, of_sinks(2000, 1000), 10.0)
+
+    assert statistics.watermark() == 1000
+
+
+def test_a_job_has_no_event_time_while_one_of_its_sinks_has_none(statistics: Statistics) -> None:
+    assert statistics.watermark() is None
+
+    statistics.add(0, of_sinks(2000, None), 10.0)
+
+    assert statistics.watermark() is None
+
+
+def test_backpressure_is_that_of_the_subtask_which_waits_most(statistics: Statistics) -> None:
+    def blocked(*seconds: float) -> Stats:
+        numbers = {"task": 0, "records_in": 0, "records_out": 0, "busy": 0.0}
+        return Stats(1, 0, {f"words#{i}": {**numbers, "blocked": one} for i, one in enumerate(seconds)})
+
+    statistics.add(0, blocked(0.0, 0.0), 10.0)
+    statistics.add(0, blocked(0.2, 1.0), 12.0)
+
+    assert statistics.backpressure() == pytest.approx(0.5)
+    assert [one["backpressure"] for one in statistics.operators()] == [0.5, 0.0, 0.0]

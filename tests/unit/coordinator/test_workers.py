@@ -1,11 +1,14 @@
 """`coordinator.workers`: what the coordinator hears of processes that are started, fail to start, and end."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
+from flowpoint.coordinator.steps import Steps
 from flowpoint.coordinator.workers import Joined, Lost, NotStarted, Started, Workers
 from flowpoint.errors import WorkerLost
+from flowpoint.host.base import FileStat
 from flowpoint.model import messages
 from flowpoint.transport.control import encode_message
 
@@ -31,21 +34,33 @@ class FakeProcess:
 
     def __init__(self, pid):
         self.pid, self.start_time = pid, 1.5
+        self.exit_code = -9
         self.is_killed = False
         self.is_gone = asyncio.Event()
 
     async def wait(self):
         await self.is_gone.wait()
-        return -9
+        return self.exit_code
 
     def kill(self):
         self.is_killed = True
+
+
+class FakeDisk:
+    """Reads real files at once."""
+
+    async def stat(self, path):
+        return FileStat(Path(path).stat().st_size, 0, Path(path).is_dir())
+
+    async def read(self, path, offset=0, size=-1):
+        return Path(path).read_bytes()[offset:]
 
 
 class FakeHost:
     """Starts what the test hands it, when the test allows it."""
 
     def __init__(self):
+        self.disk = FakeDisk()
         self.outcome = FakeProcess(41)
         self.may_start = asyncio.Event()
         self.may_start.set()
@@ -73,9 +88,10 @@ class FakeHost:
 class Room:
     """`Workers` in a fake world, and all that it told."""
 
-    def __init__(self):
+    def __init__(self, log_path=None):
         self.host, self.told = FakeHost(), []
-        self.workers = Workers(self.host, lambda *_: [], None, self.told.append)
+        self.steps = Steps()
+        self.workers = Workers(self.host, lambda *_: [], log_path, self.told.append, self.steps.start)
 
     def greet(self):
         """The worker's process says hello, before or after the coordinator has its handle."""
@@ -93,7 +109,8 @@ async def test_a_process_that_cannot_be_started_is_told_and_ends_nothing(refusal
     await room.workers.listen()
 
     async with asyncio.TaskGroup() as group:
-        await room.workers.start(0, group)
+        room.steps.enter(group)
+        await room.workers.start(0)
 
     assert room.told == [NotStarted(0, f"cannot start worker 0: {refusal}")]
     assert room.workers.pids() == {}
@@ -105,7 +122,8 @@ async def test_a_link_that_breaks_before_the_process_is_at_hand_is_told_after_it
     await room.workers.listen()
 
     async with asyncio.TaskGroup() as group:
-        starting = group.create_task(room.workers.start(0, group))
+        room.steps.enter(group)
+        starting = group.create_task(room.workers.start(0))
         await asyncio.sleep(0)
         room.greet().on_lost("connection reset")
         assert room.told == []
@@ -124,7 +142,8 @@ async def test_a_hello_that_comes_before_the_process_is_at_hand_is_told_after_it
     await room.workers.listen()
 
     async with asyncio.TaskGroup() as group:
-        starting = group.create_task(room.workers.start(0, group))
+        room.steps.enter(group)
+        starting = group.create_task(room.workers.start(0))
         await asyncio.sleep(0)
         room.greet()
         room.host.may_start.set()
@@ -138,7 +157,8 @@ async def test_a_lost_process_is_among_the_pids_until_it_is_reaped():
     await room.workers.listen()
 
     async with asyncio.TaskGroup() as group:
-        await room.workers.start(0, group)
+        room.steps.enter(group)
+        await room.workers.start(0)
         room.greet().on_lost("connection reset")
         assert room.workers.pids() == {0: (41, 1.5)}
         killing = group.create_task(room.workers.kill(0))
@@ -146,3 +166,66 @@ async def test_a_lost_process_is_among_the_pids_until_it_is_reaped():
         await killing
 
     assert room.workers.pids() == {}
+
+
+async def test_a_link_that_breaks_by_the_death_of_its_process_is_told_as_that_death():
+    room = Room()
+    await room.workers.listen()
+
+    async with asyncio.TaskGroup() as group:
+        room.steps.enter(group)
+        await room.workers.start(0)
+        room.greet().on_lost("connection reset")
+        await asyncio.sleep(0)
+        assert room.told == [Started(0, 41), Joined(0, 41, "ab12cd34ab12cd34")]
+        room.host.outcome.is_gone.set()
+
+    assert room.told[2:] == [Lost(0, 41, "worker 0 (pid 41) was killed by signal 9")]
+
+
+async def test_a_link_that_breaks_while_its_process_lives_is_told_after_a_moment():
+    room = Room()
+    await room.workers.listen()
+
+    async with asyncio.TaskGroup() as group:
+        room.steps.enter(group)
+        await room.workers.start(0)
+        room.greet().on_lost("connection reset")
+        async with asyncio.timeout(5):
+            while len(room.told) < 3:
+                await asyncio.sleep(0.001)
+        room.host.outcome.is_gone.set()
+
+    assert room.told[2:] == [Lost(0, 41, "worker 0 (pid 41): control link lost: connection reset")]
+
+
+async def test_a_process_that_ends_with_an_error_is_told_with_what_it_printed_last(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("ValueError: of an older process\n")
+    room = Room(str(log))
+    room.host.outcome.exit_code = 3
+    await room.workers.listen()
+
+    async with asyncio.TaskGroup() as group:
+        room.steps.enter(group)
+        await room.workers.start(0)
+        with log.open("a") as file:
+            file.write("Traceback (most recent call last):\nModuleNotFoundError: No module named 'polars'\n\n")
+            file.write("2026-01-31T10:00:00.000Z warning: an event of the job\n")
+        room.host.outcome.is_gone.set()
+
+    reason = "worker 0 (pid 41) ended with exit code 3: ModuleNotFoundError: No module named 'polars'"
+    assert room.told == [Started(0, 41), Lost(0, 41, reason, 3)]
+
+
+async def test_an_end_whose_reason_cannot_be_read_is_told_without_it(tmp_path):
+    room = Room(str(tmp_path))
+    room.host.outcome.exit_code = 3
+    await room.workers.listen()
+
+    async with asyncio.TaskGroup() as group:
+        room.steps.enter(group)
+        await room.workers.start(0)
+        room.host.outcome.is_gone.set()
+
+    assert room.told == [Started(0, 41), Lost(0, 41, "worker 0 (pid 41) ended with exit code 3", 3)]

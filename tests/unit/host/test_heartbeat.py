@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from flowpoint.errors import LinkLost
-from flowpoint.host.base import Link
+from flowpoint.host.base import ORPHANED_EXIT_CODE, Link
 from flowpoint.host.heartbeat import Heartbeat, start_heartbeat
-from flowpoint.host.processes import ORPHANED_EXIT_CODE
 from flowpoint.host.system import SystemHost
 
 pytestmark = pytest.mark.timeout(20)

@@ -17,6 +17,7 @@ import uvloop
 
 from flowpoint.errors import InternalError
 from flowpoint.host import processes
+from flowpoint.host.base import ORPHANED_EXIT_CODE
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -33,11 +34,12 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 @pytest.fixture
 def make_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeModule:
-    """Write a module that child processes can run."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    """Write a module that child processes can run: they look for modules where this process does."""
+    monkeypatch.syspath_prepend(tmp_path)
 
     def make(code: str) -> str:
-        (tmp_path / "child_main.py").write_text(textwrap.dedent(code))
+        body = textwrap.indent(textwrap.dedent(code), "    ")
+        (tmp_path / "child_main.py").write_text(f"def main():\n{body}\n")
         return "child_main"
 
     return make
@@ -136,4 +138,4 @@ def test_a_child_whose_parent_is_gone_already_ends_at_once() -> None:
     code = "from flowpoint.host import processes; processes.die_with_parent(1234567); print('alive')"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=False)
 
-    assert (ended.returncode, ended.stdout) == (processes.ORPHANED_EXIT_CODE, "")
+    assert (ended.returncode, ended.stdout) == (ORPHANED_EXIT_CODE, "")

@@ -7,6 +7,7 @@ import errno
 import os
 import resource
 import stat
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -123,3 +124,29 @@ async def test_a_cancelled_write_does_not_move_what_is_written_next(disk: System
     await file.close()
 
     assert await disk.read(path) == b"a" * 1_000_000 + b"b"
+
+
+async def test_while_a_disk_is_slow_the_loop_and_other_files_go_on(
+    disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, free = threading.Event(), threading.Event()
+
+    def sync(descriptor: int) -> None:
+        begun.set()
+        assert free.wait(10), "the loop was stopped by a slow disk"
+
+    monkeypatch.setattr("flowpoint.host.disk.make_durable", sync)
+    slow, other = await disk.create(str(tmp_path / "slow")), await disk.create(str(tmp_path / "other"))
+
+    syncing = asyncio.create_task(slow.sync())
+    while not begun.is_set():
+        await asyncio.sleep(0)
+    await other.write(b"meanwhile")
+    is_waiting = not syncing.done()
+    free.set()
+    await syncing
+
+    assert is_waiting
+    assert await disk.read(str(tmp_path / "other")) == b"meanwhile"
+    await slow.close()
+    await other.close()

@@ -48,6 +48,15 @@ def test_several_workers_in_one_process_count_as_a_plain_loop_does() -> None:
     assert sorted(out) == sorted((n % 7, n // 7 + 1) for n in range(300))
 
 
+def test_checkpoints_can_be_in_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    out: list[int] = []
+
+    doubling(list(range(100)), out, checkpoint={"storage": "memory", "interval": "10ms"}).run()
+
+    assert sorted(out) == list(range(0, 200, 2))
+    assert capsys.readouterr().out == ""
+
+
 def test_a_job_outlives_the_heartbeat_timeout() -> None:
     out: list[int] = []
     job = Job("slow", config={"heartbeat": {"interval": "50ms", "timeout": "100ms"}})

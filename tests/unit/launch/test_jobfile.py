@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.machinery
 import sys
 import traceback
 
@@ -109,6 +108,42 @@ def test_a_missing_param_tells_the_person_at_the_shell(build):
     message = message_of(build, "def build(params):\n    return params['input']\n")
 
     assert message.endswith("my-job.py needs a value for 'input': add --param input=VALUE")
+
+
+@pytest.mark.parametrize(
+    ("reading", "ending"),
+    [
+        ("params.get('input', '*.txt')", "never asks for it; did you mean input?"),
+        ("'input' in params", "never asks for it; did you mean input?"),
+        ("params.pop('input', None)", "never asks for it; did you mean input?"),
+        ("params.setdefault('input', 'x')", "never asks for it"),
+        ("None", "never asks for it"),
+    ],
+)
+def test_a_param_that_is_never_asked_for_is_told_with_the_nearest_name(write, reading, ending):
+    text = f"from flowpoint import Job\ndef build(params):\n    params['n']\n    {reading}\n    return Job('a')\n"
+    said: list[str] = []
+
+    build_job(load_source(write(text)), {"inptu": "a", "n": "1"}, said.append)
+
+    assert len(said) == 1
+    assert said[0].startswith("--param inptu is not used: build() in ") and said[0].endswith(ending)
+
+
+@pytest.mark.parametrize("reading", ["dict(params)", "{**params}", "list(params)", "params.items()", "params['inptu']"])
+def test_params_that_are_all_looked_at_are_used(write, reading):
+    text = f"from flowpoint import Job\ndef build(params):\n    {reading}\n    return Job('a')\n"
+    said: list[str] = []
+
+    build_job(load_source(write(text)), {"inptu": "a"}, said.append)
+
+    assert said == []
+
+
+def test_a_missing_param_that_was_mistyped_is_told_as_that(build):
+    message = message_of(build, "def build(params):\n    return params['input']\n", inptu="a")
+
+    assert message.endswith("add --param input=VALUE; did you mean inptu?")
 
 
 def test_no_job_at_all_says_what_to_write(build):
@@ -292,9 +327,29 @@ def test_what_flowpoint_says_about_the_job_passes_through(build, error):
         build(text)
 
 
-def test_it_cannot_take_the_place_of_a_module_of_pythons_library(write):
-    path = write(JOB, "numbers.py")
+def test_its_folder_comes_after_the_library_and_what_is_installed(write, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)  # as PYTHONPATH or a checkout that is installed in place may have it
 
-    build_job(load_source(path), {})
+    build_job(load_source(write(JOB, "numbers.py")), {})
 
-    assert importlib.machinery.PathFinder.find_spec("numbers").origin != path
+    assert sys.path[-1] == str(tmp_path)
+    assert sys.path.count(str(tmp_path)) == 1
+
+
+def test_a_neighbour_that_is_not_what_is_imported_is_named(write):
+    write("", "queue.py")
+    write("", "click.py")
+    write("", "neighbour_a.py")
+    source = load_source(
+        write("import click, random\nfrom queue import Queue\nimport neighbour_a\n" + JOB, "random.py")
+    )
+
+    said: list[str] = []
+    build_job(source, {}, said.append)
+
+    assert [text.partition(" takes ")[0] for text in said] == [
+        f"`import click` in {source.path}",
+        f"`import queue` in {source.path}",
+    ]
+    assert "takes Python's own, not queue.py beside it" in said[1]
+    assert "site-packages" in said[0]

@@ -262,7 +262,7 @@ class FakeSink:
         return self
 
 
-async def no_savepoint(uid, frozen, folder):
+async def no_savepoint(uid, chain, frozen, folder):
     raise AssertionError(f"nobody asked for savepoint {folder}")
 
 

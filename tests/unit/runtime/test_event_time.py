@@ -261,6 +261,30 @@ def test_a_drain_fires_processing_time_timers_too_also_in_the_subtasks_behind():
     assert run(main()) == [LAST, "fired", Barrier(1, halt=True, drain=True)]
 
 
+def test_what_a_drain_fires_and_its_barrier_wait_for_no_credit():
+    class Later(Windows):
+        def process(self, value, ctx):
+            ctx.timers.processing(2**50)
+
+        def on_timer(self, timestamp, ctx):
+            outlets[0].writable = False
+            yield "fired"
+
+    outlets = []
+
+    async def main():
+        it = Processing(timed=True, operators=[windows(function=Later(), clock=WallClock())])
+        outlets.extend(it.outlets)
+        async with running(it):
+            it.send(1, at=[1])
+            it.event(LAST)
+            it.event(Barrier(1, halt=True, drain=True))
+            await asyncio.sleep(1)
+            return it.records
+
+    assert run(main()) == [LAST, "fired", Barrier(1, halt=True, drain=True)]
+
+
 def test_after_a_drain_that_did_not_come_about_only_a_new_attempt_goes_on():
     async def main():
         it = source(EndlessReader([1]), operators=[assigner()], timed=True)

@@ -7,7 +7,8 @@ import pytest
 from flowpoint import errors
 from flowpoint.runtime.attempt import describe_failure, first_cause
 from flowpoint.runtime.chain import Loop
-from flowpoint.runtime.failures import naming, users_trace
+from flowpoint.runtime.failures import Doing, Place, explain, naming, users_trace
+from flowpoint.state.kinds import ValueState
 from tests.unit.runtime.fakes import plain
 
 
@@ -116,3 +117,34 @@ def test_naming_does_not_rename_an_operator():
         fail()
 
     assert caught.value.operator == "inner"
+
+
+class Total:
+    """A keyed function that forgets that its state has no default."""
+
+    total = ValueState("total")
+    kept = ValueState("kept", default=0)
+
+    def process(self, value):
+        return None + value  # what self.total.value is for a new key
+
+    def other(self, value):
+        return "a" + value
+
+
+def test_who_calculates_with_a_state_without_default_is_told_to_give_one():
+    with pytest.raises(TypeError) as caught:
+        Total().process(1)
+
+    error = explain(Place("sums", "process", Doing.FUNCTION), caught.value, "on record 1")
+
+    assert str(error).endswith(
+        "; the state 'total' is None for a key that is new: declare it as ValueState('total', default=...)"
+    )
+
+
+def test_other_type_errors_get_no_such_advice():
+    with pytest.raises(TypeError) as caught:
+        Total().other(1)
+
+    assert "default" not in str(explain(Place("sums", "process", Doing.FUNCTION), caught.value, "on record 1"))

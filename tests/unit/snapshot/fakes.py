@@ -92,6 +92,21 @@ class Faults:
         return OSError(self._errno, os.strerror(self._errno))
 
 
+class MemoryOpenFile:
+    """A file open for reading."""
+
+    def __init__(self, inode: Inode) -> None:
+        self._inode = inode
+        self.is_closed = False
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        assert not self.is_closed
+        return self._inode.data[offset : offset + size]
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
 class MemoryDisk:
     """See the module.
 
@@ -130,6 +145,12 @@ class MemoryDisk:
             return data[offset:] if size < 0 else data[offset : offset + size]
 
         return await self._call("read", path, work)
+
+    async def open(self, path: str) -> MemoryOpenFile:
+        async def work() -> MemoryOpenFile:
+            return MemoryOpenFile(self._inode(path))
+
+        return await self._call("open", path, work)
 
     async def create(self, path: str) -> MemoryFile:
         async def work() -> MemoryFile:

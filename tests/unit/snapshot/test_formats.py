@@ -6,6 +6,7 @@ The fixtures are never changed: a new format gets new ones beside them.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from flowpoint.model.commits import CommitEntry
@@ -67,10 +68,23 @@ def test_a_commit_entry_of_format_1_is_read_and_written() -> None:
     assert encode_entry(ENTRY) == data
 
 
-def test_a_manifest_of_format_1_is_read_and_written() -> None:
+def test_a_manifest_of_format_1_is_read_and_written_again_as_it_was() -> None:
     data = (FIXTURES / "manifest-format-1.json").read_bytes()
-    assert decode_manifest(data, "chk-12-a7/manifest.json") == MANIFEST
-    assert encode_manifest(MANIFEST) == data
+    manifest = replace(MANIFEST, format=1)
+    assert decode_manifest(data, "chk-12-a7/manifest.json") == manifest
+    assert encode_manifest(manifest) == data
+
+
+def test_a_manifest_of_format_2_is_read_and_written() -> None:
+    data = (FIXTURES / "manifest-format-2.json").read_bytes()
+    typed = {"count": {"kind": "value", "version": 2, "type": {"form": "list", "of": ["int"]}, "key": "str"}}
+    counts = MANIFEST.operators["zähler"]
+    subtasks = (replace(counts.subtasks[0], states=typed), counts.subtasks[1])
+    manifest = replace(
+        MANIFEST, operators={**MANIFEST.operators, "zähler": replace(counts, subtasks=subtasks)}, format=2
+    )
+    assert decode_manifest(data, "chk-12-a7/manifest.json") == manifest
+    assert encode_manifest(manifest) == data
 
 
 def test_spaces_and_the_order_of_fields_do_not_matter() -> None:

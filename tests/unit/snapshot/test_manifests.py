@@ -71,10 +71,10 @@ async def test_a_missing_manifest_is_an_incomplete_snapshot() -> None:
         (lambda data: b"\xff" + data, "not JSON"),
         (lambda data: data.replace(b'"id": 1', b'"id": 2'), "checksum"),
         (
-            lambda data: data.replace(b'"format": 1', b'"format": 9'),
-            "has format 9, and this FlowPoint reads formats up to 1",
+            lambda data: data.replace(b'"format": 2', b'"format": 9'),
+            "has format 9, and this FlowPoint reads formats up to 2",
         ),
-        (lambda data: data.replace(b'"format": 1', b'"format": true'), "format True, which is not a number"),
+        (lambda data: data.replace(b'"format": 2', b'"format": true'), "format True, which is not a number"),
         (lambda data: b'"text"', "JSON of type str"),
         (lambda data: re.sub(rb',\n"checksum": "\w+"', b"", data), "checksum None in the file"),
     ],

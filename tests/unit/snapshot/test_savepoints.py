@@ -27,7 +27,7 @@ class Savepoint:
         self.attempt = attempt
 
     async def write(self) -> Manifest:
-        name = names.savepoint_state(UID, 0, "L1", self.attempt)
+        name = names.savepoint_state(UID, 0, "L1", self.attempt, 0)
         files = await write_state(self.storage, Frozen(full=True), name, groups=(0, 127))
         return replace(manifest_of(7, self.attempt, "L1", files), kind="savepoint")
 
@@ -96,7 +96,7 @@ async def test_discarding_one_try_leaves_the_savepoint_of_another_alone(disk: Me
     await failed.discard()
 
     assert (await good.found()).manifest.attempt == 2
-    assert await disk.stat(f"{FOLDER}/{names.savepoint_state(UID, 0, 'L1', 2)}") is not None
+    assert await disk.stat(f"{FOLDER}/{names.savepoint_state(UID, 0, 'L1', 2, 0)}") is not None
 
 
 async def test_a_claimed_savepoint_goes_with_all_its_files_but_not_with_what_a_person_put_there(

@@ -22,7 +22,8 @@ from flowpoint.snapshot.encoding import encode
 from flowpoint.snapshot.opened import Snapshot
 from flowpoint.snapshot.value_text import json_of, text_of, type_of
 from flowpoint.state.backend import Backend
-from flowpoint.state.file_format import _TRAILER, BlockRef, FileBuilder
+from flowpoint.state.file_builder import FileBuilder
+from flowpoint.state.file_format import TRAILER, BlockRef
 from tests.unit.snapshot.made import DAYS, UID, VALUE, WORDS, Maker, checkpoint, fill, splits, with_files
 
 
@@ -91,7 +92,7 @@ def lie(**fields: Any) -> Callable[[Manifest], Manifest]:
     ("change", "said"),
     [
         (lie(entries=3), "entries in it, 3 in the manifest"),
-        (lie(groups=(5, 6)), "the file is of key groups 5-6"),
+        (lie(groups=(5, 600)), "it is to count for key groups 5-600, its subtask has"),
         (lie(checksum="0" * 16), "instead of 0000000000000000"),
     ],
 )
@@ -226,7 +227,7 @@ INDEXES: dict[str, Any] = {
 def test_a_hostile_index_with_right_checksums_ends_in_a_clear_error(tmp_path: Path, index: Any) -> None:
     header = FileBuilder(Codec()).header()
     body = msgpack.packb(index)
-    end = _TRAILER.pack(len(header), xxh3_64_intdigest(body), b"FLOWEND\n")
+    end = TRAILER.pack(len(header), xxh3_64_intdigest(body), b"FLOWEND\n")
 
     path = craft(Maker(tmp_path, parallelism=1), header, body, end, entries=1)
 
@@ -264,15 +265,15 @@ def test_mutated_files_end_in_data_or_a_clear_error(tmp_path: Path, seed: int) -
 
 def with_right_checksums(data: bytes) -> bytes:
     """A state file whose blocks' and index's checksums are those of its bytes, as far as it still has an index."""
-    offset, _, end = _TRAILER.unpack(data[-_TRAILER.size :])
+    offset, _, end = TRAILER.unpack(data[-TRAILER.size :])
     try:
-        index = msgpack.unpackb(data[offset : -_TRAILER.size])
+        index = msgpack.unpackb(data[offset : -TRAILER.size])
         for block in index["blocks"]:
             block[7] = xxh3_64_intdigest(data[block[3] : block[3] + block[4]])
         body = msgpack.packb(index)
     except Exception:
         return data
-    return data[:offset] + body + _TRAILER.pack(offset, xxh3_64_intdigest(body), end)
+    return data[:offset] + body + TRAILER.pack(offset, xxh3_64_intdigest(body), end)
 
 
 @pytest.mark.parametrize(

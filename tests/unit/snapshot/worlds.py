@@ -27,6 +27,7 @@ class Frozen:
     entries: int = 1
     full: bool = False
     native: Sequence[str] = ()
+    seal: str = ""
 
     def chunks(self) -> Iterator[bytes]:
         return iter(self.slices)

@@ -70,7 +70,7 @@ def test_it_is_there_whole_after_a_restore_in_whatever_subtask() -> None:
     data = b"".join(frozen.chunks())
 
     restored = HeapBackend(Codec(), 16)
-    restored.restore([(StateFile("f", "base", len(data), ""), data)], (0, 15))
+    restored.restore([(StateFile("f", "base", len(data), "", groups=(0, 15)), data)], (0, 15))
 
     again, _, _ = bound(restored)
     assert dict(again.rules) == {n: [n] for n in range(50)}

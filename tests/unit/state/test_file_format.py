@@ -9,7 +9,8 @@ import pytest
 from flowpoint.codec.keys import group_of
 from flowpoint.codec.values import Codec, TypeRegistry
 from flowpoint.errors import IncompatibleStateError, SnapshotError
-from flowpoint.state.file_format import Block, FileBuilder, FileReader
+from flowpoint.state.file_builder import FileBuilder
+from flowpoint.state.file_format import Block, FileReader
 from flowpoint.state.spec import TOMBSTONE
 from tests.unit.codec.test_values import Item
 

@@ -42,7 +42,7 @@ class Running:
         data = b"".join(frozen.chunks())
         frozen.durable()
         restored = HeapBackend(Codec(), 16)
-        restored.restore([(StateFile("f", "base", len(data), ""), data)], (0, 15))
+        restored.restore([(StateFile("f", "base", len(data), "", groups=(0, 15)), data)], (0, 15))
         return Running(restored)
 
 
@@ -326,3 +326,55 @@ def test_none_is_a_value_to_reduce_like_any_other() -> None:
 def test_reducing_state_without_a_function_is_refused() -> None:
     with pytest.raises(PlanError, match="cannot declare state 'total' with reduce=3: pass a function"):
         ReducingState("total", 3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda state: state + 1,
+        lambda state: 1 + state,
+        lambda state: state - 1,
+        lambda state: state > 3,
+        lambda state: state == 3,
+        lambda state: state != 3,
+        bool,
+        len,
+        list,
+        lambda state: 3 in state,
+        lambda state: state[0],
+        int,
+    ],
+)
+def test_a_state_that_is_taken_for_its_value_says_what_to_write(use: Callable[[Any], object]) -> None:
+    with pytest.raises(UserCodeError, match=r"the state 'seen' was used as if it were its value; write \.value"):
+        use(Running().of("a").seen)
+
+
+def test_a_method_of_the_value_is_looked_for_behind_value() -> None:
+    with pytest.raises(AttributeError, match=r"the state 'seen' has no append: .* write \.value\.append"):
+        Running().of("a").seen.append(1)
+
+
+# ---------------------------------------------------------------------- types and versions
+
+
+def test_a_declaration_says_of_which_type_and_version_its_values_are() -> None:
+    state = ValueState("total", int, version=3, migrate={1: str, 2: int})
+
+    assert (str(state.spec.type), state.spec.version, sorted(state.spec.migrate)) == ("int", 3, [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("declare", "says"),
+    [
+        (lambda: ValueState("total", 0), "cannot use 0 as the type of a state"),
+        (lambda: ValueState("total", int, version=0), "version=0: versions are whole numbers from 1 on"),
+        (lambda: ValueState("total", int, migrate={1: str}), "in version 1: give it version=2"),
+        (lambda: ListState("total", int, version=2, migrate={2: str}), "a migration from version 2"),
+        (lambda: MapState("total", int, version=2, migrate={1: 5}), "that is no function"),
+        (lambda: ValueState("total", {"a": (int, 0, 1)}), "write a type, or"),
+    ],
+)
+def test_a_type_or_version_that_makes_no_sense_is_refused_where_it_is_declared(declare: Any, says: str) -> None:
+    with pytest.raises(PlanError, match=says):
+        declare()

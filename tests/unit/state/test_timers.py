@@ -33,7 +33,7 @@ class Timers:
         data = b"".join(frozen.chunks()) if frozen.entries else b""
         restored = HeapBackend(Codec(), 16)
         if data:
-            restored.restore([(StateFile("f", "base", len(data), ""), data)], (0, 15))
+            restored.restore([(StateFile("f", "base", len(data), "", groups=(0, 15)), data)], (0, 15))
         return Timers(restored)
 
     def due(self, now: int | None, domain: str = PROCESSING) -> list[tuple[Any, int]]:

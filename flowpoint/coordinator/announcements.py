@@ -1,0 +1,71 @@
+"""What a person hears of a job from its coordinator, as events: the words, in one place.
+
+Not here: when something is said; what is said of the job's start and end (`launch`).
+"""
+
+from __future__ import annotations
+
+from flowpoint.coordinator.checkpoint_record import CheckpointEnd
+from flowpoint.coordinator.job import widest
+from flowpoint.coordinator.prepare import PreparedAttempt
+from flowpoint.model.events import Event, EventKind
+from flowpoint.model.plan import JobPlan
+from flowpoint.protocol.checkpoint import CheckpointFailure
+
+_TOLD = (
+    CheckpointFailure.DECLINED,
+    CheckpointFailure.EXPIRED,
+    CheckpointFailure.FINALIZE_FAILED,
+    CheckpointFailure.RESTORING,
+)
+"""Failures of checkpoints that a person hears of; the others are told with what caused them."""
+
+
+def restored(prepared: PreparedAttempt) -> Event | None:
+    """Where an attempt goes on; None when it starts from nothing."""
+    manifest, directory = prepared.restored, prepared.restored_directory
+    if manifest is None:
+        return None
+    text = f"continuing from checkpoint {manifest.id} ({directory})"
+    data = {"checkpoint": manifest.id, "directory": directory, "attempt": prepared.number}
+    return Event(EventKind.RESTORED, text, data)
+
+
+def running(attempt: int, plan: JobPlan) -> Event:
+    """Records flow."""
+    text = f"attempt {attempt} is running: {len(plan.subtasks())} subtasks, parallelism {widest(plan)}"
+    return Event(EventKind.RUNNING, text, {"attempt": attempt, "parallelism": widest(plan)})
+
+
+def checkpoint_ended(end: CheckpointEnd) -> Event | None:
+    """A checkpoint has completed, or has failed by itself."""
+    record = end.record
+    if end.failure is None:
+        text = f"{record.kind} {record.id} completed in {record.duration_ms} ms, {record.bytes:,} bytes"
+        return Event(EventKind.CHECKPOINT_COMPLETED, text, record.to_data())
+    if end.failure in _TOLD:
+        text = f"{record.kind} {record.id} failed: {record.reason}"
+        return Event(EventKind.CHECKPOINT_FAILED, text, record.to_data())
+    return None
+
+
+def restarting(restarts: int, delay: float, reason: str) -> Event:
+    """After a failure; `restarts` counts this one, `delay` is in seconds."""
+    text = f"restarting {f'in {delay:.1f} s' if delay else 'at once'}: {reason}"
+    return Event(EventKind.RESTARTING, text, {"restart": restarts, "delay": delay, "reason": reason})
+
+
+def rescaling(before: JobPlan, after: JobPlan) -> Event:
+    """The job goes on with another parallelism."""
+    text = f"rescaling from parallelism {widest(before)} to {widest(after)}"
+    return Event(EventKind.RESCALING, text, {"from": widest(before), "to": widest(after)})
+
+
+def stopping() -> Event:
+    """A graceful stop was asked for."""
+    return Event(EventKind.STOPPING, "stopping after a last checkpoint (interrupt once more to cancel without one)")
+
+
+def cancelling() -> Event:
+    """An end at once was asked for."""
+    return Event(EventKind.CANCELLING, "cancelling without a last checkpoint")

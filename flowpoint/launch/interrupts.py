@@ -1,0 +1,80 @@
+"""What Ctrl-C and SIGTERM ask of a job: the first time to stop gracefully, the second time to end at once.
+
+A job that waits to be restarted has nothing in flight that a last checkpoint could hold, and may wait for a minute: it is
+cancelled at the first signal. So is one that fails again on the way to its last checkpoint, unless it restarts at once.
+Nothing is lost by that: the next run goes on from the newest checkpoint.
+
+Not here: what stopping and cancelling are (`protocol.job`); `flowpoint stop`, which waits until records flow again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from typing import Protocol
+
+from flowpoint.coordinator.checkpoint_record import CheckpointRecord
+from flowpoint.launch.control import Event, EventKind
+
+INTERRUPTED = 130
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Requests(Protocol):
+    """What a coordinator can be asked for, as far as a signal needs it."""
+
+    def stop(self, exit_code: int) -> asyncio.Future[CheckpointRecord]:
+        """Ask for a graceful stop; the future tells whether it came about."""
+
+    def cancel(self, exit_code: int) -> None:
+        """Ask for an end without a last checkpoint."""
+
+
+class Interrupts:
+    """Handles the signals while it is entered. It has to be shown all events (`on_event`)."""
+
+    def __init__(self, requests: Requests, tell: Callable[[Event], None]) -> None:
+        self._requests = requests
+        self._tell = tell
+        self._count = 0
+        self._waits = False
+        self._is_cancelled = False
+
+    def __enter__(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self.interrupt)
+
+    def __exit__(self, *_: object) -> None:
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+    def interrupt(self) -> None:
+        """A signal has come."""
+        self._count += 1
+        if self._count > 1 or self._waits:
+            self._cancel()
+        else:
+            self._requests.stop(INTERRUPTED).add_done_callback(self._on_stop_settled)
+
+    def on_event(self, event: Event) -> None:
+        """Something has happened to the job."""
+        if event.kind is EventKind.RESTARTING:
+            self._waits = bool(event.data.get("delay"))
+            if self._waits and self._count:
+                self._cancel()
+        elif event.kind is EventKind.RUNNING:
+            self._waits = False
+
+    def _cancel(self) -> None:
+        self._is_cancelled = True
+        self._requests.cancel(INTERRUPTED)
+
+    def _on_stop_settled(self, stop: asyncio.Future[CheckpointRecord]) -> None:
+        """A stop that did not come about is told, and the next signal asks for one again."""
+        error = None if stop.cancelled() else stop.exception()
+        if error is not None and not self._is_cancelled:
+            self._count = 0
+            self._tell(Event(EventKind.WARNING, str(error)))

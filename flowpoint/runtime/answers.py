@@ -1,0 +1,43 @@
+"""What one subtask tells the coordinator about checkpoints and its end.
+
+Every answer carries attempt and subtask, so that a late one of an older attempt counts for nothing (rule 4).
+
+Not here: when an answer is right (`captures` for acknowledgements, `subtask` for the rest).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from flowpoint.model import messages
+from flowpoint.model.plan import SubtaskId
+
+Report: TypeAlias = Callable[[messages.Message], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Sends the answers of one subtask of one attempt."""
+
+    attempt: int
+    subtask: SubtaskId
+    report: Report
+
+    def acknowledge(self, checkpoint: int, operators: dict[str, Any], saved: dict[str, Any], alignment_ms: int) -> None:
+        """Everything named in `operators`, and in `saved` for a savepoint, is durable."""
+        stats = {"alignment_ms": alignment_ms}
+        self.report(messages.Ack(self.attempt, checkpoint, list(self.subtask), operators, stats, saved))
+
+    def decline(self, checkpoint: int, reason: str, *, restoring: bool = False) -> None:
+        """This checkpoint cannot be. `restoring`: not yet, which nobody is to blame for."""
+        self.report(messages.Decline(self.attempt, checkpoint, list(self.subtask), reason, restoring=restoring))
+
+    def committed(self, checkpoint: int) -> None:
+        """The sink has committed everything up to `checkpoint`."""
+        self.report(messages.Committed(self.attempt, checkpoint, list(self.subtask)))
+
+    def ended(self) -> None:
+        """Every input has ended."""
+        self.report(messages.Ended(attempt=self.attempt, subtask=list(self.subtask)))
