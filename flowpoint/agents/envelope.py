@@ -258,7 +258,7 @@ def _is_item(item: Any) -> bool:
 
 
 def _pack(value: Any) -> bytes:
-    data: bytes = msgpack.packb(value, use_bin_type=True, unicode_errors="surrogatepass")
+    data: bytes = msgpack.packb(value, unicode_errors="surrogatepass")
     return data
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import threading
 from collections.abc import Callable, Iterable
 from datetime import timedelta, timezone
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -67,7 +66,8 @@ class StrictSerde:
         """`types`: classes, annotations, or (module, name) as LangGraph's allow lists have them."""
         self._types = tuple(with_named_classes(types))
         self._registry = TypeRegistry(classes_in((*framework_types(), *self._types)), with_modules=True)
-        self._of_thread = threading.local()
+        # LangGraph begins several threads in every run: codecs of their own would be made anew each time.
+        self._idle: dict[bool, list[AgentCodec]] = {False: [], True: []}
 
     def with_types(self, types: Iterable[Any]) -> StrictSerde:
         """A serde that knows these classes too; this one does not change."""
@@ -85,8 +85,9 @@ class StrictSerde:
         """
         if channel == ERROR and isinstance(value, BaseException):
             value = repr(value)
+        codec = self._codec(lenient=False)
         try:
-            return self._codec(lenient=False).encode(value)
+            return codec.encode(value)
         except UnknownTypeError as error:
             raise UnknownTypeError(
                 f"cannot save channel {channel!r} of thread {thread!r}: its value holds an instance of "
@@ -102,6 +103,8 @@ class StrictSerde:
                 f"cannot save channel {channel!r} of thread {thread!r}: reading its value of type "
                 f"{type(value).__qualname__} failed with {type(error).__name__}: {error}"
             ) from error
+        finally:
+            self._idle[False].append(codec)
 
     def decode(self, data: bytes, *, thread: str, channel: str) -> Any:
         """The value that `encode` was given. The bytes stay where they are, whatever happens.
@@ -122,8 +125,9 @@ class StrictSerde:
             raise SealError(
                 f"cannot read channel {channel!r} of thread {thread!r}: it is encrypted; open the saver with its `keys`"
             )
+        codec = self._codec(lenient=lenient)
         try:
-            return self._codec(lenient=lenient).decode(data)
+            return codec.decode(data)
         except UnknownTypeError as error:
             raise UnknownTypeError(
                 f"cannot read channel {channel!r} of thread {thread!r}: its value holds an instance of "
@@ -137,14 +141,15 @@ class StrictSerde:
             raise BadRecordError(
                 f"cannot read channel {channel!r} of thread {thread!r}: {error}; what is stored stays as it is"
             ) from error
+        finally:
+            self._idle[lenient].append(codec)
 
     def _codec(self, *, lenient: bool) -> AgentCodec:
-        name = "old" if lenient else "strict"
-        codec: AgentCodec | None = getattr(self._of_thread, name, None)
-        if codec is None:
-            codec = AgentCodec(self._registry, lenient=lenient)
-            setattr(self._of_thread, name, codec)
-        return codec
+        """One that nobody else has; to be put back when it is done."""
+        try:
+            return self._idle[lenient].pop()
+        except IndexError:
+            return AgentCodec(self._registry, lenient=lenient)
 
 
 def framework_types() -> list[Any]:

@@ -42,7 +42,8 @@ from flowpoint.runtime.pipeline import Operator, Pipeline
 from flowpoint.runtime.processing_subtask import ProcessingSubtask, Unaligned
 from flowpoint.runtime.source_subtask import SourcePart, SourceSubtask
 from flowpoint.runtime.state_assembly import StateAssembly
-from flowpoint.runtime.subtask import Counters, Subtask, SubtaskParts
+from flowpoint.runtime.subtask import Subtask
+from flowpoint.runtime.subtask_parts import Counters, SubtaskParts
 from flowpoint.runtime.surroundings import Surroundings
 from flowpoint.runtime.wiring import Wiring
 from flowpoint.state.backend import Backend

@@ -19,7 +19,8 @@ from flowpoint.protocol.watermarks import InputWatermarks
 from flowpoint.runtime.channel_state import KeyGroups, Recording
 from flowpoint.runtime.inputs import InputGate
 from flowpoint.runtime.slices import cut
-from flowpoint.runtime.subtask import Subtask, SubtaskParts
+from flowpoint.runtime.subtask import Subtask
+from flowpoint.runtime.subtask_parts import SubtaskParts
 
 
 @dataclass(frozen=True, slots=True)

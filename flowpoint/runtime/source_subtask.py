@@ -26,7 +26,8 @@ from flowpoint.model.manifest import SubtaskState
 from flowpoint.runtime.contracts import END, ConnectorContext, Source, SourceReader, Split
 from flowpoint.runtime.failures import naming, shorten
 from flowpoint.runtime.parts import Captured, checked_json
-from flowpoint.runtime.subtask import Subtask, SubtaskParts
+from flowpoint.runtime.subtask import Subtask
+from flowpoint.runtime.subtask_parts import SubtaskParts
 
 IDLE_SECONDS: Final = 0.01
 OPEN_READERS_MAX: Final = 128

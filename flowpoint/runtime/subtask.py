@@ -18,22 +18,19 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 from flowpoint.errors import BadRecordError, UserCodeError
 from flowpoint.model.elements import END_OF_INPUT, WATERMARK_MAX, WATERMARK_MIN, Barrier, Batch
-from flowpoint.model.plan import SubtaskId
 from flowpoint.runtime.alarm import Alarm
-from flowpoint.runtime.answers import Answers, Report
-from flowpoint.runtime.captures import Capture, Captures, WriteChannels
-from flowpoint.runtime.channel_state import Recording, RestoredBatch
+from flowpoint.runtime.answers import Answers
+from flowpoint.runtime.captures import Capture, Captures
+from flowpoint.runtime.channel_state import Recording
 from flowpoint.runtime.closing import close_quietly, finish
-from flowpoint.runtime.outputs import Outputs
-from flowpoint.runtime.parts import Captured, KeyedPart, Part, SinkPart
-from flowpoint.runtime.pipeline import Pipeline
+from flowpoint.runtime.parts import Captured, KeyedPart, SinkPart
 from flowpoint.runtime.slices import SliceSize, cut
+from flowpoint.runtime.subtask_parts import Counters, SubtaskParts
 
 Duty: TypeAlias = Callable[[], Awaitable[None]]
 """Something a subtask does for ever. A function, not its coroutine: one that never gets its turn is not even begun."""
@@ -43,42 +40,6 @@ SPILLS_MAX: Final = 2
 
 IDLE_STEPS: Final = 4
 """Waiting is counted in this many steps per idle timeout: one step, however long it took, is not yet idleness."""
-
-
-@dataclass(slots=True)
-class Counters:
-    """Numbers of one subtask since its start. Seconds are of the loop's clock.
-
-    watermark: where event time stands, epoch ms; None while there is none, and at its end.
-    connector: what connectors count themselves, by uid.
-    """
-
-    records_in: int = 0
-    records_out: int = 0
-    busy: float = 0.0
-    blocked: float = 0.0
-    alignment_ms: int = 0
-    watermark: int | None = None
-    connector: dict[str, dict[str, int]] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class SubtaskParts:
-    """Everything `runtime.assembly` built for one subtask."""
-
-    id: SubtaskId
-    attempt: int
-    pipeline: Pipeline
-    outputs: Outputs
-    parts: list[Part]
-    wakeup: asyncio.Event
-    report: Report
-    clock_ms: Callable[[], int]
-    log: Callable[[str], None]
-    slice_max: int = 4096
-    restored: list[RestoredBatch] = field(default_factory=list)
-    write_channels: WriteChannels | None = None
-    counters: Counters = field(default_factory=Counters)
 
 
 class Subtask:

@@ -7,7 +7,8 @@ The job keeps an account, numbers and kinds per key (as `jobs` has it for Topolo
     3  a field renamed, a map of other values, by migrations from version 1
 
 The job is killed once in any case; whoever starts it again may have a newer version by then, never an older one. Half of
-these starts are killed once more while they restore. Whatever happens, the output is that of the one loop.
+these starts are killed once more while they restore, and all of them a while later, so that what the newer version has
+written is restored too. Whatever happens, the output is that of the one loop.
 
 Not here: what goes wrong besides (`faults`), what must hold meanwhile (`checkers`).
 """
@@ -135,7 +136,7 @@ class ChangedJobScenario(JobScenario):
             shape,
             topology=Topology.STATES,
             records=records,
-            rate=records,
+            rate=records // 2,
             settings=replace(shape.settings, checkpoint=checkpoint),
         )
         super().__init__(seed, shape=shape, mix=mix)
@@ -158,6 +159,8 @@ class ChangedJobScenario(JobScenario):
                 self._world.trace.mark(f"version {newer} goes on")
                 if self._draw.random() < 0.5:
                     self._kill_in_restore()
+                later = self._draw.uniform(*_CRASH_SECONDS)
+                self._world.loop.call_later(later, self._kill, "after its code has changed")
         return super().root()
 
     def _use(self, version: int) -> None:

@@ -19,23 +19,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final
+from typing import Any
 
 from flowpoint.codec.raw import RawEnum, RawObject, bare_name
 from flowpoint.codec.registry import PYDANTIC_REST, shape_of
 from flowpoint.codec.values import shortened
+from flowpoint.state.heads import MADE_OF, has_classes, head_of, head_of_value, looks_above, members
 from flowpoint.state.schema import CLASSES, RECORDS, FieldSchema, Form, TypeSchema
 from flowpoint.state.stored_values import Convert
-
-_MADE_OF: Final[dict[Form, type]] = {
-    Form.LIST: list,
-    Form.SET: set,
-    Form.FROZENSET: frozenset,
-    Form.TUPLE: tuple,
-    Form.TUPLE_OF: tuple,
-    Form.DICT: dict,
-    Form.FIELDS: dict,
-}
 
 
 class Misfit(Exception):
@@ -86,8 +77,8 @@ class Conversions:
         """The function from values of `stored` to values of `wanted`."""
         if wanted.is_any:
             return self.revive
-        if stored == wanted and not _looks_above(stored):
-            return self.revive if _has_classes(stored) else _unchanged
+        if stored == wanted and not looks_above(stored):
+            return self.revive if has_classes(stored) else _unchanged
         if stored.is_any:
             return self.fit(wanted, where)
         if (stored.name, wanted.name) == ("int", "float"):
@@ -132,9 +123,9 @@ class Conversions:
 
     def _pair_unions(self, stored: TypeSchema, wanted: TypeSchema, where: str) -> Convert:
         arms: dict[str, Convert] = {}
-        wanted_by_head = {_head_of(arm): arm for arm in _members(wanted)}
-        for arm in _members(stored):
-            head = _head_of(arm)
+        wanted_by_head = {head_of(arm): arm for arm in members(wanted)}
+        for arm in members(stored):
+            head = head_of(arm)
             target = wanted_by_head.get(head) or (wanted_by_head.get("float") if head == "int" else None)
             if target is None:
                 return self._refuse(stored, wanted, where)
@@ -143,7 +134,7 @@ class Conversions:
             self.note(f"{_named(where)} was widened from {stored} to {wanted}")
 
         def convert(value: Any) -> Any:
-            arm = arms.get(_head_of_value(value))
+            arm = arms.get(head_of_value(value))
             if arm is None:
                 raise Misfit(where, shortened(value), str(stored))
             return arm(value)
@@ -254,12 +245,12 @@ class Conversions:
         name = wanted.name
 
         def convert(value: Any) -> Any:
-            if _head_of_value(value) == name:
+            if head_of_value(value) == name:
                 return value
             if name == "float" and type(value) is int:
                 self.note(f"{_named(where)} was widened from int to float")
                 return float(value)
-            raise Misfit(where, f"{_head_of_value(value)} {shortened(value)}", name)
+            raise Misfit(where, f"{head_of_value(value)} {shortened(value)}", name)
 
         return convert
 
@@ -279,12 +270,12 @@ class Conversions:
         return convert
 
     def _fit_union(self, wanted: TypeSchema, where: str) -> Convert:
-        arms = {_head_of(arm): self.fit(arm, where) for arm in wanted.args}
+        arms = {head_of(arm): self.fit(arm, where) for arm in wanted.args}
         # A migration gives dicts for records.
-        for_dicts = [arms[_head_of(arm)] for arm in wanted.args if arm.form in CLASSES]
+        for_dicts = [arms[head_of(arm)] for arm in wanted.args if arm.form in CLASSES]
 
         def convert(value: Any) -> Any:
-            head = _head_of_value(value)
+            head = head_of_value(value)
             arm = arms.get(head) or (arms.get("float") if head == "int" else None)
             if arm is None and head == "dict" and len(for_dicts) == 1:
                 arm = for_dicts[0]
@@ -334,11 +325,11 @@ def _widened(value: Any) -> Any:
 
 def _container(wanted: TypeSchema, inner: list[Convert], where: str) -> Convert:
     """The function for the elements of a container."""
-    cls = _MADE_OF[wanted.form]
+    cls = MADE_OF[wanted.form]
 
     def check(value: Any) -> None:
         if type(value) is not cls or (wanted.form is Form.TUPLE and len(value) != len(inner)):  # type: ignore[arg-type]
-            raise Misfit(where, f"{_head_of_value(value)} {shortened(value)}", str(wanted))
+            raise Misfit(where, f"{head_of_value(value)} {shortened(value)}", str(wanted))
 
     def of_dict(value: Any) -> Any:
         check(value)
@@ -380,37 +371,7 @@ def _fields_of(value: Any, wanted: TypeSchema, where: str, *, or_dict: bool = Fa
             return value
     elif type(value) is RawObject and bare_name(value.name) == wanted.name:
         return dict(value.items())
-    raise Misfit(where, f"{_head_of_value(value)} {shortened(value)}", str(wanted))
-
-
-def _members(schema: TypeSchema) -> tuple[TypeSchema, ...]:
-    return schema.args if schema.form is Form.UNION else (schema,)
-
-
-def _head_of(schema: TypeSchema) -> str:
-    """What values of a type can be told by."""
-    made_of = _MADE_OF.get(schema.form)
-    return schema.name if made_of is None else made_of.__name__
-
-
-def _head_of_value(value: Any) -> str:
-    if value is None:
-        return "None"
-    if type(value) is RawObject or type(value) is RawEnum:
-        return bare_name(value.name)
-    return type(value).__qualname__
-
-
-def _looks_above(schema: TypeSchema) -> bool:
-    """Whether a type means a record that it stands in, which may have changed."""
-    inner = (*schema.args, *(each.type for each in schema.fields))
-    return schema.form is Form.ABOVE or any(map(_looks_above, inner))
-
-
-def _has_classes(schema: TypeSchema) -> bool:
-    """Whether values may hold instances, which are stored as something else."""
-    inner = (*schema.args, *(each.type for each in schema.fields))
-    return schema.form in CLASSES or schema.form in (Form.ANY, Form.ENUM) or any(map(_has_classes, inner))
+    raise Misfit(where, f"{head_of_value(value)} {shortened(value)}", str(wanted))
 
 
 def _at(where: str, name: str) -> str:

@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 from flowpoint.coordinator.job import Wishes
+from flowpoint.launch.jobfile import JobSource
 from flowpoint.model import messages
 from flowpoint.model.settings import CheckpointSettings, HeartbeatSettings, RestartSettings, Settings, StateSettings
 from flowpoint.sim.checkers import OutputChecker, StorageChecker
@@ -86,7 +87,11 @@ class Stage:
         if checked:
             OutputChecker(self.world, OUTPUT, self.storage)
             MessageChecker(self.world, self.storage)
-        self._programs = install(self.world, f"{HEAD}\n{text.replace('SINK', output)}\n", chosen, JOB_FILE, STORAGE)
+        self._output = output
+        self._programs = install(self.world, self._job_file(text), chosen, JOB_FILE, STORAGE)
+
+    def _job_file(self, text: str) -> str:
+        return f"{HEAD}\n{text.replace('SINK', self._output)}\n"
 
     # ------------------------------------------------------------------ running
 
@@ -101,6 +106,10 @@ class Stage:
     def start(self) -> SimProcess:
         """`flowpoint run job.py`."""
         return self.world.start(ROOT, ())
+
+    def rewrite(self, text: str) -> None:
+        """The job file is another one from now on."""
+        self._programs.source = JobSource(JOB_FILE, self._job_file(text).encode())
 
     def wish(self, wishes: Wishes) -> None:
         """The flags of the next `run`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -105,3 +106,57 @@ def test_two_processes_race_on_one_thread_and_no_request_is_lost(tmp_path: Path)
     lines = ran(tmp_path, "racing_requests")
     assert lines[-1] == "every request is answered exactly once", lines
     assert lines[0].startswith("requests: 40 runs that lost and ran again: ")
+
+
+DEPLOYED = """
+from langgraph.graph import START, StateGraph
+from typing import TypedDict
+from flowpoint.agents import FolderSaver, Rename, RenameNode, RocksSaver, Schema
+
+def builder_of(field, second):
+    builder = StateGraph(TypedDict("State", {field: str}))
+    builder.add_node("first", lambda state: {}).add_node(second, lambda state: {})
+    return builder.add_edge(START, "first").add_edge("first", second)
+
+old, new = builder_of("name", "finish"), builder_of("full_name", "close")
+bare = Schema.of(new, version=2)
+whole = Schema.of(new, version=2, migrations={1: [Rename("name", "full_name"), RenameNode("finish", "close")]})
+
+if __name__ == "__main__":
+    for saver in (RocksSaver("rocks"), FolderSaver("folder")):
+        with saver:
+            graph = old.compile(checkpointer=saver, interrupt_before=["finish"])
+            for thread in ("one", "two"):
+                graph.invoke({"name": thread}, {"configurable": {"thread_id": thread}})
+"""
+
+
+def threads(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "flowpoint", "threads", *args],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def test_a_deployment_is_checked_against_stored_threads_before_it_is_made(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(DEPLOYED)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "agent.py"], cwd=tmp_path, env=environment, check=True, timeout=100)
+    for store in ("rocks", "folder"):
+        before = threads(tmp_path, "export", store).stdout
+
+        refused = threads(tmp_path, "migrate", store, "--schema", "agent:bare", "--check")
+        assert refused.returncode == 1, refused
+        assert "thread 'one'" in refused.stdout and "node 'finish' is pending" in refused.stdout
+        assert refused.stdout.endswith("2 heads: 0 to be migrated on reading, 2 refused\n")
+
+        fine = threads(tmp_path, "migrate", store, "--schema", "agent:whole", "--check", "--json")
+        assert fine.returncode == 0, fine
+        report = json.loads(fine.stdout)
+        assert (report["threads"], report["migrated"], report["refused"]) == (2, 2, [])
+        assert threads(tmp_path, "export", store).stdout == before, "nothing was changed"

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("langgraph")
 
+from langgraph.func import task
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
@@ -599,6 +600,23 @@ def test_renaming_a_sub_graph_that_is_pending_is_refused_instead_of_starting_it_
     app = deploy(disk, with_sub_graph("a", nothing, name="part"), 2, {1: [RenameNode("sub", "part")]})
     with pytest.raises(SchemaError, match="cannot rename node 'sub': it is a sub-graph and pending"):
         app.invoke(Command(resume="y"), T)
+
+
+def test_renaming_a_node_is_refused_when_a_call_inside_of_it_has_finished() -> None:
+    @task
+    def pay() -> str:
+        return "paid"
+
+    def asks_after_a_call(state: Any) -> dict[str, Any]:
+        return {"x": pay().result() + interrupt("?")}
+
+    disk = Disk()
+    deploy(disk, graph_of({"x": str}, ("n", asks_after_a_call))).invoke({"x": "v"}, T)
+    app = deploy(disk, graph_of({"x": str}, ("m", asks_after_a_call)), 2, {1: [RenameNode("n", "m")]})
+    with pytest.raises(SchemaError, match="cannot rename node 'n': it is pending and the call .* has finished"):
+        app.invoke(Command(resume="y"), T)
+    old = deploy(disk, graph_of({"x": str}, ("n", asks_after_a_call)))
+    assert old.invoke(Command(resume="y"), T) == {"x": "paidy"}
 
 
 def test_an_interrupt_inside_a_graph_that_a_renamed_node_calls_is_refused() -> None:

@@ -20,7 +20,7 @@ from flowpoint.runtime.parts import SinkPart
 from flowpoint.runtime.pipeline import Pipeline
 from flowpoint.runtime.processing_subtask import Channel, ProcessingSubtask
 from flowpoint.runtime.source_subtask import SourcePart, SourceSubtask, SplitState
-from flowpoint.runtime.subtask import SubtaskParts
+from flowpoint.runtime.subtask_parts import SubtaskParts
 from flowpoint.sim.loop import SimLoop
 from flowpoint.transport.inbox import LocalChannel
 from tests.unit.runtime.fakes import CODEC, FakeOutlet

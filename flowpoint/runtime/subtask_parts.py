@@ -1,0 +1,51 @@
+"""What a subtask is made of: handed over once by whoever builds it (`assembly`) to the subtask that runs (`subtask`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from flowpoint.model.plan import SubtaskId
+from flowpoint.runtime.answers import Report
+from flowpoint.runtime.captures import WriteChannels
+from flowpoint.runtime.channel_state import RestoredBatch
+from flowpoint.runtime.outputs import Outputs
+from flowpoint.runtime.parts import Part
+from flowpoint.runtime.pipeline import Pipeline
+
+
+@dataclass(slots=True)
+class Counters:
+    """Numbers of one subtask since its start. Seconds are of the loop's clock.
+
+    watermark: where event time stands, epoch ms; None while there is none, and at its end.
+    connector: what connectors count themselves, by uid.
+    """
+
+    records_in: int = 0
+    records_out: int = 0
+    busy: float = 0.0
+    blocked: float = 0.0
+    alignment_ms: int = 0
+    watermark: int | None = None
+    connector: dict[str, dict[str, int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class SubtaskParts:
+    """Everything `runtime.assembly` built for one subtask."""
+
+    id: SubtaskId
+    attempt: int
+    pipeline: Pipeline
+    outputs: Outputs
+    parts: list[Part]
+    wakeup: asyncio.Event
+    report: Report
+    clock_ms: Callable[[], int]
+    log: Callable[[str], None]
+    slice_max: int = 4096
+    restored: list[RestoredBatch] = field(default_factory=list)
+    write_channels: WriteChannels | None = None
+    counters: Counters = field(default_factory=Counters)
