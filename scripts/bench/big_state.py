@@ -58,7 +58,7 @@ class Keep(KeyedProcessFunction):
             self.stamped = now
             if self.stamps is None:
                 self.stamps = os.open({stamps!r} + f"/{{os.getpid()}}-{{id(self)}}", os.O_WRONLY | os.O_CREAT)
-            os.write(self.stamps, struct.pack("d", now))
+            os.write(self.stamps, struct.pack("dd", now, time.thread_time()))
         return ()
 
 
@@ -120,25 +120,25 @@ class Bench:
 
     def all_stamps(self, since: float) -> list[float]:
         """When records were processed, in any subtask."""
-        seen: list[float] = []
-        for path in self.stamps.iterdir():
-            data = path.read_bytes()
-            times = array("d", data[: len(data) // 8 * 8])
-            seen += [stamp for stamp in times if stamp >= since]
-        return sorted(seen)
+        return sorted(stamp for path in self.stamps.iterdir() for stamp, _ in stamps_in(path) if stamp >= since)
 
     def gap_ms(self, since: float) -> float:
         """The longest time without a record, in ms."""
         return max((b - a for a, b in pairwise([since, *self.all_stamps(since)])), default=0.0) * 1000
 
-    def worst_ms_in_one_subtask(self, since: float) -> float:
-        """The longest time for which one subtask that goes on processed no record, in ms."""
-        worst = 0.0
-        for path in self.stamps.iterdir():
-            data = path.read_bytes()
-            times = [stamp for stamp in array("d", data[: len(data) // 8 * 8]) if stamp >= since]
-            worst = max([worst, *(b - a for a, b in pairwise(times))])
-        return worst * 1000
+    def pause(self, what: str, since: float) -> None:
+        """The longest time for which one subtask that goes on processed no record, and how much of it it computed."""
+        gaps = [
+            (after - before, after_cpu - before_cpu)
+            for path in self.stamps.iterdir()
+            for (before, before_cpu), (after, after_cpu) in pairwise(stamps_in(path))
+            if before >= since
+        ]
+        longest, computed = max(gaps, default=(0.0, 0.0))
+        self.row(what, longest * 1000, "ms", 50)
+        most = max((cpu for _, cpu in gaps), default=0.0)
+        print(f"      it computed for {computed * 1000:.0f} ms of it; for {most * 1000:.0f} ms between any two records",
+              flush=True)  # fmt: skip
 
     # ------------------------------------------------------------------ what is done
 
@@ -178,7 +178,7 @@ class Bench:
             taken.append(self.data("checkpoint", "big-state"))
         self.row("incremental checkpoint, % of the full one (median of 10)",
                  100 * median(one["bytes"] for one in taken) / self.full_bytes(), "%", 5)  # fmt: skip
-        self.row("longest pause of the record path meanwhile", self.worst_ms_in_one_subtask(began), "ms", 50)
+        self.pause("longest pause of the record path meanwhile", began)
         print(f"      they took {median(one['duration_ms'] for one in taken)} ms (median)", flush=True)
 
     def kill(self) -> None:
@@ -191,10 +191,10 @@ class Bench:
         while not (set(self.stamps.iterdir()) - before):
             time.sleep(0.01)
         time.sleep(1.0)
-        again = min(min(array("d", path.read_bytes()[:8])) for path in set(self.stamps.iterdir()) - before)
+        again = min(stamps_in(path)[0][0] for path in set(self.stamps.iterdir()) - before)
         self.row("recovery after kill -9: first record again", again - killed, "s", 3)
         time.sleep(5.0)
-        self.row("longest pause after that, while state moves over", self.worst_ms_in_one_subtask(again), "ms", 50)
+        self.pause("longest pause after that, while state moves over", again)
 
     def rescale(self, parallelism: int) -> None:
         """Go on with another parallelism."""
@@ -247,6 +247,13 @@ class Bench:
         self.inspect(snapshot)
         self.verify(snapshot)
         return all(passed for *_, passed in self.rows)
+
+
+def stamps_in(path: Path) -> list[tuple[float, float]]:
+    """(moment, processor time of the thread) of each stamp of a subtask."""
+    data = path.read_bytes()
+    numbers = array("d", data[: len(data) // 16 * 16])
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def main() -> int:
