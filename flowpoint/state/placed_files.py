@@ -37,7 +37,7 @@ def step_entries(cache_bytes: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Portion:
     """Live entries in the order of their places: all that there are from the end of the run before up to `end`."""
 
     end: int
@@ -189,7 +189,7 @@ class PlacedFiles:
             found |= file.submap(place, key)
         return {map_key: value for map_key, value in found.items() if value is not TOMBSTONE}
 
-    def merged(self, start: int) -> Iterator[Run]:
+    def merged(self, start: int) -> Iterator[Portion]:
         """All live entries from a place on. Raises as `find`."""
         cursors = [_Cursor(file, start) for file in self._files]
         end = start
@@ -238,19 +238,19 @@ class _Cursor:
         return step
 
 
-def _merge(steps: list[_Step], end: int) -> Run:
+def _merge(steps: list[_Step], end: int) -> Portion:
     """The newest live entries of a few steps, oldest first."""
     if not steps:
-        return Run(end, [], [], [])
+        return Portion(end, [], [], [])
     if len(steps) == 1:
-        return Run(end, steps[0].places, steps[0].keys, steps[0].values)
+        return Portion(end, steps[0].places, steps[0].keys, steps[0].values)
     newest: dict[Any, tuple[int, Any]] = {}
     for step in steps:
         newest.update(zip(step.keys, zip(step.places, step.values, strict=True), strict=True))
         for key in step.dead:
             newest.pop(key, None)
     ordered = sorted(newest.items(), key=_place_in)
-    return Run(
+    return Portion(
         end, [place for _, (place, _) in ordered], [key for key, _ in ordered], [value for _, (_, value) in ordered]
     )
 
