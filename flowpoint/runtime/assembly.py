@@ -203,17 +203,16 @@ class Assembly:
     ) -> Process:
         """A process function with its state restored and bound."""
         function = own_copy(definition.function)
-        keyed, access = None, None
+        keyed, access, cell = None, None, KeyCell()
         if spec.kind in KEYED_KINDS:
             part = await self._keyed(spec, subtask, operators)
-            cell = KeyCell()
             bind(function, part.backend, cell)
             timers = TimerService(part.backend, cell)
             keyed = KeyedParts(cell, timers, GroupCache(self._plan.max_parallelism))
             self._state.refuse_unclaimed(part)
         if spec.kind in CO_KINDS:
             part = await self._state.broadcast(spec, subtask)
-            access = BroadcastAccess()
+            access = BroadcastAccess(cell.sharing)
             bind_broadcast(function, part.backend, access)
             self._state.refuse_unclaimed(part)
             if part.backend.schemas():

@@ -14,7 +14,8 @@ A declaration may say of what type its values are, in which version, and how old
 looked at when state is restored, and never when it is used.
 
 Invariants: state is reachable only during a keyed call, while the cell has a key. A mutable value that a user gets to
-see lies in the dirty layer from then on, so a change made in place is kept. A mutable default is copied for each key.
+see lies in the dirty layer from then on, so a change made in place is kept; and `Sharing` knows of it, so that no emitted
+record changes with it. A mutable default is copied for each key.
 
 Not here: time to live (a later slice), where values are kept (`tables.py`), state without keys (`broadcast.py`).
 """
@@ -32,6 +33,7 @@ from flowpoint.codec.values import IMMUTABLE, is_immutable
 from flowpoint.errors import PlanError, UserCodeError
 from flowpoint.state.annotations import schema_of
 from flowpoint.state.backend import Backend, MapTable, Table
+from flowpoint.state.sharing import Sharing
 from flowpoint.state.spec import ABSENT, FIRST_VERSION, TOMBSTONE, Kind, Migrations, StateSpec
 
 _RESERVED: Final = "__"
@@ -51,10 +53,12 @@ NO_KEY: Final = _NoKey()
 class KeyCell:
     """Holds the key of the record or timer that is being processed; NO_KEY in between."""
 
-    __slots__ = ("key",)
+    __slots__ = ("key", "sharing")
 
     def __init__(self) -> None:
         self.key: Any = NO_KEY
+        self.sharing = Sharing()
+        """What all handles of the operator tell of the values that pass through them."""
 
     def clear(self) -> None:
         """The keyed call is over."""
@@ -126,6 +130,8 @@ class ValueHandle(_SingleHandle):
 
     @value.setter
     def value(self, value: Any) -> None:
+        if type(value) not in IMMUTABLE:
+            self._cell.sharing.note(value)
         self._table.dirty[self._key()] = value
 
     def _load(self) -> Any:
@@ -137,6 +143,7 @@ class ValueHandle(_SingleHandle):
                 return value
             value = copy.deepcopy(value)
         if not is_immutable(value):
+            self._cell.sharing.begin()
             self._table.put(key, value)
         return value
 
@@ -172,19 +179,26 @@ class ListHandle(_Handle):
     @property
     def value(self) -> list[Any]:
         """The list itself; changes made to it in place are kept."""
+        self._cell.sharing.begin()
         return self._write()
 
     @value.setter
     def value(self, values: Iterable[Any]) -> None:
-        self._table.put(self._key(), list(values))
+        own = list(values)
+        self._cell.sharing.note_all(own)
+        self._table.put(self._key(), own)
 
     def append(self, value: Any) -> None:
         """Add one value at the end."""
+        if type(value) not in IMMUTABLE:
+            self._cell.sharing.note(value)
         self._write().append(value)
 
     def extend(self, values: Iterable[Any]) -> None:
         """Add values at the end."""
-        self._write().extend(values)
+        added = list(values)
+        self._cell.sharing.note_all(added)
+        self._write().extend(added)
 
     def clear(self) -> None:
         """Forget the list."""
@@ -194,6 +208,7 @@ class ListHandle(_Handle):
         values = self._read()
         if not IMMUTABLE.issuperset(map(type, values)):
             # The loop may change what it is given.
+            self._cell.sharing.note_all(values)
             values = self._write()
         return iter(values)
 
@@ -223,6 +238,7 @@ class ReducingHandle(_SingleHandle):
         key = self._key()
         value = self._table.load(key, None)
         if not is_immutable(value):
+            self._cell.sharing.begin()
             self._table.put(key, value)
         return value
 
@@ -230,7 +246,10 @@ class ReducingHandle(_SingleHandle):
         """Take in one value more: the first one itself, then `reduce(result so far, value)`."""
         key = self._key()
         before = self._table.load(key, ABSENT)
-        self._table.put(key, value if before is ABSENT else self._reduce(before, value))
+        result = value if before is ABSENT else self._reduce(before, value)
+        if type(result) not in IMMUTABLE:
+            self._cell.sharing.note(result)
+        self._table.put(key, result)
 
     def clear(self) -> None:
         """Forget everything that was added."""
@@ -255,12 +274,15 @@ class MapHandle(_Handle, MutableMapping[Any, Any]):
         if value is ABSENT:
             raise KeyError(map_key)
         if type(value) not in IMMUTABLE and not is_immutable(value):
+            self._cell.sharing.begin()
             self._table.put(key, map_key, value)
         return value
 
     def __setitem__(self, map_key: Any, value: Any) -> None:
         if type(map_key) not in PLAIN_KEYS:
             canonical(map_key)
+        if type(value) not in IMMUTABLE:
+            self._cell.sharing.note(value)
         self._table.put(self._key(), map_key, value)
 
     def __delitem__(self, map_key: Any) -> None:
