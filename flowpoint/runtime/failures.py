@@ -29,6 +29,9 @@ ENGINE: Final = FlowPointError.__module__.partition(".")[0]
 CHAIN_FILES: Final = f"<{ENGINE} chain"
 """How the file names of generated loops begin."""
 
+_ENGINES: Final = frozenset({ENGINE, "msgpack"})
+"""The codec is called back by what it packs with."""
+
 USER_RAISED: Final = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
 """What a synchronous call of user code may raise. No real cancellation arrives in one: these are the user's, too."""
 
@@ -199,7 +202,7 @@ def _ends_in_user_code(error: BaseException) -> bool:
 
 def _is_engine(frame: FrameType) -> bool:
     module = str(frame.f_globals.get("__name__", ""))
-    return module.partition(".")[0] == ENGINE or frame.f_code.co_filename.startswith(CHAIN_FILES)
+    return module.partition(".")[0] in _ENGINES or frame.f_code.co_filename.startswith(CHAIN_FILES)
 
 
 def _is_iterable(value: Any) -> bool:
