@@ -228,7 +228,11 @@ class Assembly:
             side_tags=[edge.tag for edge in self._plan.outputs(subtask.task) if edge.tag] if is_last else [],
             has_event_time=operators.has_event_time or any(edge.timed for edge in self._plan.inputs(subtask.task)),
             watermark=self._state.watermark(spec.uid, subtask.index),
+            warn=self._warn_once,
         )
+
+    def _warn_once(self, text: str) -> None:
+        self._around.report(messages.Warn(self._deploy.attempt, self._around.worker, text, once=True))
 
     def _ports(self, spec: OperatorSpec, definition: OperatorDef, task: int) -> tuple[Port, ...]:
         key = own_copy(definition.key)

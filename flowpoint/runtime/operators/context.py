@@ -81,14 +81,16 @@ class NoTimers:
 class SideOutputs:
     """Collects what goes into the side outputs of one function that somebody takes; the rest goes nowhere."""
 
-    __slots__ = ("_sharing", "_stamps", "_values")
+    __slots__ = ("_sharing", "_stamps", "_untaken", "_values", "_warn")
 
-    def __init__(self, tags: Iterable[str], sharing: Sharing) -> None:
-        """`sharing`: of the function's state."""
+    def __init__(self, tags: Iterable[str], sharing: Sharing, warn: Callable[[str], None]) -> None:
+        """`sharing`: of the function's state. `warn`: takes text for a person."""
         self._values: dict[str, list[Any]] = {tag: [] for tag in tags}
         self._stamps: dict[str, list[int | None]] = {tag: [] for tag in self._values}
         self._sharing = sharing
         sharing.aside = self._values
+        self._untaken: set[str] = set()
+        self._warn = warn
 
     def add(self, tag: str, value: Any, timestamp: int | None) -> None:
         """Emit a value into a side output."""
@@ -98,6 +100,11 @@ class SideOutputs:
             self._stamps[tag].append(timestamp)
         elif not isinstance(tag, str):
             raise UserCodeError(f"ctx.output got the tag {tag!r}, a {type(tag).__name__}: a tag is a str")
+        elif self._values and tag not in self._untaken:
+            # Nobody takes any: that is meant. Somebody takes another one: it may be a slip of the pen.
+            self._untaken.add(tag)
+            taken = ", ".join(map(repr, self._values))
+            self._warn(f"nobody takes the side output {tag!r}, so its values go nowhere; side outputs taken: {taken}")
 
     def take(self) -> Iterator[tuple[str, Batch]]:
         """Everything that has been collected, as batches whose records all have timestamps or all have none."""

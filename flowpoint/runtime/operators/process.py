@@ -69,15 +69,16 @@ class Process:
         side_tags: Iterable[str] = (),
         has_event_time: bool = False,
         watermark: int = WATERMARK_MIN,
+        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`access`: of the broadcast state. `watermark`: the saved one (rule 15)."""
+        """`access`: of the broadcast state. `watermark`: the saved one (rule 15). `warn`: takes text for a person."""
         self.uid = uid
         self.timers_dropped = 0
         self._function = function
         self._cell = keyed.cell if keyed is not None else KeyCell()
         self._sharing = access.sharing if access is not None else self._cell.sharing
         assert keyed is None or self._sharing is keyed.cell.sharing, f"the state of {uid} is told of in two places"
-        self.sides = SideOutputs(side_tags, self._sharing)
+        self.sides = SideOutputs(side_tags, self._sharing, lambda text: warn(f"operator '{uid}': {text}"))
         self._service = keyed.timers if keyed is not None else None
         self._access = access
         self._has_event_time = has_event_time
