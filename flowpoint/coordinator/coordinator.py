@@ -346,12 +346,21 @@ class Coordinator:
         self._duties.incidents.checkpoint_completed(record.id)
         live = self._duties.deployment.live
         if live is None or live.number != record.attempt or not self._life.is_live:
+            self._on_completed_late(end)
             return
         self._duties.housekeeping.retain(live.prepared, self.checkpoints.take_abandoned)
         if end.trigger is TriggerKind.STOP:
             self._duties.ending.stopped_with(record)
         if (done := _DONE.get(end.trigger)) is not None:
             self._feed(done(record.id))
+
+    def _on_completed_late(self, end: CheckpointEnd) -> None:
+        """Its attempt failed while it was being published. It counts: the next attempt, which waits, starts from it."""
+        if end.trigger is TriggerKind.STOP:
+            # Its savepoint was made by an attempt that is over, and that of the next one is asked for anew, if at all.
+            self._duties.ending.goes_on()
+            if end.record.drained:
+                self._feed(ev.StopCheckpointDone(end.record.id))
 
     # ------------------------------------------------------------------ what was ordered
 
