@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import assert_never
 
 from flowpoint.coordinator import announcements as say
 from flowpoint.coordinator.alarm import Alarm
@@ -183,6 +184,8 @@ class Coordinator:
                 self._on_hearsay(failure)
             case WorkersGone():
                 self.is_over.set()
+            case _:
+                assert_never(mail)
 
     def _after_event(self) -> None:
         """What may have become possible by any event."""
