@@ -306,6 +306,10 @@ class Coordinator:
         seen = self._duties.incidents.failure(self._life.state, failure, present=present, now=now)
         self._feed_seen(seen)
 
+    def _fenced(self, error: Fenced) -> None:
+        self._duties.incidents.fenced(failure_of(error, self.attempt))
+        self._feed(ev.FencedOff(str(error)))
+
     def _hung(self) -> TransientError:
         """Who keeps the job waiting in a state that must end."""
         live, seconds = (
@@ -325,7 +329,7 @@ class Coordinator:
         try:
             self.checkpoints.on_published(published, self._now())
         except Fenced as error:
-            self._feed(ev.FencedOff(str(error)))
+            self._fenced(error)
         except OutcomeUnknown as error:
             self._fail(failure_of(error, self.attempt))
 
@@ -380,7 +384,7 @@ class Coordinator:
             case JobIsDone():
                 self._feed(ev.FoundFinished())
             case Fenced() as error:
-                self._feed(ev.FencedOff(str(error)))
+                self._fenced(error)
             case Exception() as error:
                 self._fail(failure_of(error, self.attempt))
 
@@ -389,6 +393,6 @@ class Coordinator:
             case None:
                 self._feed(ev.EntryAppended())
             case Fenced() as error:
-                self._feed(ev.FencedOff(str(error)))
+                self._fenced(error)
             case error:
                 self._feed(self._duties.incidents.entry_failed(failure_of(error, self.attempt), self._now()))
