@@ -244,7 +244,7 @@ class Coordinator:
                     self._duties.incidents.deployed()
                     self._duties.housekeeping.clean(live.prepared)
             case messages.Ack():
-                self.checkpoints.on_ack(worker, message, self._now())
+                self.checkpoints.on_ack(worker, message)
             case messages.Decline():
                 self.checkpoints.on_decline(worker, message, self._now())
             case messages.Ended():

@@ -171,7 +171,7 @@ class _Run:
             self._assembled = self._assembled.at(rescaled)
         job = self._job(self._assembled)
         await self._kill_stale()
-        self._record(job)
+        self._record()
         coordinator = Coordinator(self._host, job, self._emit, self._on_workers)
         self._announce(self._changes(job, entries))
         self._interrupts = Interrupts(coordinator.requests, self._emit)
@@ -250,7 +250,7 @@ class _Run:
             if await self._host.kill_stale(process.pid, process.start_time):
                 self._emit(Event(EventKind.WARNING, f"killed worker pid {process.pid} that an earlier run had left"))
 
-    def _record(self, job: JobToRun) -> None:
+    def _record(self) -> None:
         self._claim.record(
             RunRecord(
                 name=self._assembled.name,

@@ -69,7 +69,7 @@ async def test_what_a_subtask_wrote_for_a_checkpoint_after_that_had_expired_is_r
     room.checkpoints.tick(1.0)
     room.checkpoints.tick(6.0)
 
-    room.checkpoints.on_ack(0, late_ack(1, "shared/counts-0-a3-1.base"), 7.0)
+    room.checkpoints.on_ack(0, late_ack(1, "shared/counts-0-a3-1.base"))
 
     assert room.checkpoints.take_abandoned() == []
     room.publishing.newest_id = 2
