@@ -158,7 +158,8 @@ class Coordinator:
             case Lost():
                 self._on_lost(mail)
             case NotStarted():
-                self._report_loss(self._duties.crew.not_started(mail))
+                if (loss := self._duties.crew.not_started(mail)) is not None:
+                    self._report_loss(loss)
             case Published():
                 self._on_published(mail)
             case ev.StopRequested():

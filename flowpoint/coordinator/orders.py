@@ -82,6 +82,7 @@ class Orders:
             case ev.ReportRescaled():
                 self._duties.requests.settle_rescale(None)
             case ev.ReportRescaleFailed(reason):
+                self._duties.crew.end_reserves()
                 error = CheckpointFailed(f"the job was not rescaled and goes on as before: {reason}")
                 self._duties.requests.settle_rescale(error)
             case ev.ResumeSources():

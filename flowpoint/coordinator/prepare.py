@@ -344,10 +344,14 @@ class Preparation:
                     raise AssertionError(f"a finished job was begun again: {entry}")
 
     async def _examine(self, directory: str, manifests: dict[str, Manifest]) -> str | None:
-        """What is wrong with a checkpoint, or None. Checksums are checked by the workers, when they read."""
+        """What is wrong with a checkpoint, or None.
+
+        Checksums are checked by the workers, when they read, which may be long after the start. So once they have found
+        damage, every byte is looked at here: the damaged file may well be part of newer checkpoints, too.
+        """
         try:
             manifest = await read_manifest(self._storage, directory)
-            damages = await verify(self._storage, manifest, deep=False)
+            damages = await verify(self._storage, manifest, deep=bool(self.damaged))
         except SnapshotError as error:
             return str(error)
         manifests[directory] = manifest

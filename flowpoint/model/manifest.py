@@ -17,6 +17,8 @@ MANIFEST_FORMAT = 2
 """2: `states` says of which type, key and version the values are. 1: it says only of which kind."""
 NO_GROUPS = (0, -1)
 """The empty range of key groups."""
+SEAL = "seal"
+"""In the `extra` of a file of keyed state: what proves each part of it that is read (`state.file_format`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,8 @@ from xxhash import xxh3_64
 
 from flowpoint.errors import SnapshotError, StorageError
 from flowpoint.host.base import OpenFile
-from flowpoint.model.manifest import StateFile
+from flowpoint.model.manifest import SEAL, StateFile
 from flowpoint.snapshot.storage import SLICE_BYTES, Storage
-from flowpoint.snapshot.writer import SEAL
 from flowpoint.state.file_format import ReadRange
 
 

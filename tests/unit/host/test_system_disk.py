@@ -170,3 +170,21 @@ async def test_a_file_that_was_opened_for_nobody_any_more_is_closed(tmp_path: Pa
     with pytest.raises(BrokenPipeError):
         os.write(writer, b"nobody reads")
     os.close(writer)
+
+
+async def test_an_open_file_stays_readable_when_its_name_is_removed(disk: SystemDisk, tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    path.write_bytes(b"0123456789")
+    file = await disk.open(str(path))
+
+    path.unlink()
+
+    assert file.read_at(3, 4) == b"3456"
+    assert file.read_at(8, 10) == b"89"
+    file.close()
+    file.close()
+
+
+async def test_a_file_that_is_not_there_cannot_be_opened(disk: SystemDisk, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        await disk.open(str(tmp_path / "nothing"))
