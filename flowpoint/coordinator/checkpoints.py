@@ -208,7 +208,7 @@ class Checkpoints:
 
     # ------------------------------------------------------------------ collecting
 
-    def on_ack(self, worker: int, ack: messages.Ack, now: float) -> AckOutcome:
+    def on_ack(self, worker: int, ack: messages.Ack) -> AckOutcome:
         """A subtask's part is durable."""
         triggered = self._triggered.get(ack.checkpoint)
         if triggered is None:

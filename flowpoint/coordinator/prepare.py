@@ -380,8 +380,7 @@ class Preparation:
         if uid not in self._splits:
             source = self.job.operators[uid].function
             with naming(uid, "splits()"):
-                splits = await self._host.run_blocking(source.splits)
-            self._splits[uid] = [(split.id, split.data) for split in splits]
+                self._splits[uid] = [(split.id, split.data) for split in await self._host.run_blocking(source.splits)]
         return self._splits[uid]
 
     def _place(self) -> dict[SubtaskId, int]:

@@ -152,6 +152,26 @@ async def test_while_a_disk_is_slow_the_loop_and_other_files_go_on(
     await other.close()
 
 
+async def test_a_file_that_was_opened_for_nobody_any_more_is_closed(tmp_path: Path) -> None:
+    path = str(tmp_path / "pipe")
+    os.mkfifo(path)
+
+    with ThreadPoolExecutor(1) as executor:
+        opening = asyncio.create_task(SystemDisk(executor).open(path))
+        await asyncio.sleep(0)
+        opening.cancel()
+        await asyncio.wait([opening])
+        # Only now is there a writer, for which opening a pipe waits.
+        writer = os.open(path, os.O_WRONLY)
+        await asyncio.get_running_loop().run_in_executor(executor, lambda: None)
+        await asyncio.sleep(0)
+
+    assert opening.cancelled()
+    with pytest.raises(BrokenPipeError):
+        os.write(writer, b"nobody reads")
+    os.close(writer)
+
+
 async def test_an_open_file_stays_readable_when_its_name_is_removed(disk: SystemDisk, tmp_path: Path) -> None:
     path = tmp_path / "state"
     path.write_bytes(b"0123456789")
