@@ -304,3 +304,17 @@ def test_a_job_in_the_background_answers_as_soon_as_its_start_has_been_told(shel
 
     assert shell.status("endless")["state"] == "RUNNING"
     shell.run_ok("cancel", "endless")
+
+
+def test_the_folder_of_a_running_job_that_has_published_nothing_is_refused_to_another_job(shell: Shell) -> None:
+    shell.write("job.py", ENDLESS)
+    first = shell.start("run", "job.py", "-p", "1", "--set", "checkpoint.interval=1h", "--json")
+    first.wait_for("running")
+
+    second = shell.run("run", "job.py", "-p", "1", "--name", "other")
+
+    assert second.code == 1
+    assert "it belongs to job 'endless'" in second.err and "--take-output" in second.err
+    shell.run_ok("stop", "endless")
+    assert first.wait().code == 0
+    assert_exact(shell)
