@@ -18,6 +18,7 @@ import click
 from flowpoint import snapshot as snapshots
 from flowpoint.cli import output
 from flowpoint.errors import NotFoundError, UsageError
+from flowpoint.model.elements import WATERMARK_MAX
 from flowpoint.snapshot.key_text import find_by_text
 from flowpoint.snapshot.keyed_state import Found, KeyedState
 from flowpoint.snapshot.opened import Operator, Snapshot, SourceSplit, nearest
@@ -26,6 +27,8 @@ from flowpoint.snapshot.value_text import json_of, printable, text_of, type_of
 _ROWS_SHOWN: Final = 20
 _WIDTH: Final = 100
 _COUNTED_MAX: Final = 50_000
+_MOMENT_MAX: Final = 32_503_680_000_000
+"""The year 3000, in epoch ms: what is later is no moment but a number."""
 
 
 @click.command(name="inspect", short_help="Show what is in a checkpoint or savepoint.")
@@ -78,7 +81,8 @@ def _operator_data(operator: Operator) -> dict[str, Any]:
         "kind": operator.kind,
         "parallelism": operator.parallelism,
         "bytes": operator.bytes,
-        "states": [_state_data(state) for state in operator.states.values()],
+        "states": [_state_data(state) for state in _all_states(operator)],
+        "watermarks": operator.watermarks,
         "splits": [
             {
                 "id": split.id,
@@ -123,6 +127,7 @@ def _show_snapshot(opened: Snapshot, operators: list[Operator], *, is_one: bool)
         [row for operator in operators for row in _operator_rows(operator)],
         right=frozenset({"SUBTASKS", "ENTRIES", "SIZE"}),
     )
+    _show_watermarks(operators)
     _show_splits(operators, limit=None if is_one else _ROWS_SHOWN)
     _show_committables(operators)
 
@@ -131,7 +136,7 @@ def _operator_rows(operator: Operator) -> Iterator[tuple[str, ...]]:
     """A row per state, the operator itself only in the first."""
     head = (printable(operator.uid), printable(operator.name), str(operator.parallelism))
     # Every keyed operator could have timers; few do.
-    states = [state for state in operator.states.values() if state.stored_entries or state.name != "__timers__"]
+    states = [state for state in _all_states(operator) if state.stored_entries or state.name != "__timers__"]
     if not states:
         yield (*head, "-", "-", "-", "-")
     for state in states:
@@ -144,6 +149,27 @@ def _entries(state: KeyedState) -> str:
     if state.is_exact or state.stored_entries <= _COUNTED_MAX:
         return output.count(state.count())
     return f"<= {output.count(state.stored_entries)}"
+
+
+def _all_states(operator: Operator) -> list[KeyedState]:
+    return [*operator.states.values(), *operator.broadcast_states.values()]
+
+
+def _show_watermarks(operators: Iterable[Operator]) -> None:
+    """Where event time stood: at each operator the lowest of its subtasks', which is what a rescale starts from."""
+    rows = [(op.uid, seen) for op in operators if (seen := [mark for mark in op.watermarks if mark is not None])]
+    if rows:
+        click.echo()
+        output.print_table(
+            ("OPERATOR", "WATERMARK", "HIGHEST"),
+            [(printable(uid), _event_time(min(seen)), _event_time(max(seen))) for uid, seen in rows],
+        )
+
+
+def _event_time(watermark: int) -> str:
+    if watermark >= WATERMARK_MAX:
+        return "the end of time"
+    return f"{watermark} ({output.moment(watermark)})" if 0 <= watermark <= _MOMENT_MAX else str(watermark)
 
 
 def _show_splits(operators: Iterable[Operator], *, limit: int | None) -> None:
@@ -184,10 +210,11 @@ def _show_committables(operators: Iterable[Operator]) -> None:
 def _states(operators: list[Operator], name: str | None, uid: str | None) -> list[tuple[str, KeyedState]]:
     """(uid, state) of the states that are meant."""
     if uid is not None and name is not None:
-        return [(uid, operators[0].state(name))]
-    states = [(op.uid, state) for op in operators for state in op.states.values() if name in (None, state.name)]
+        broadcast = operators[0].broadcast_states.get(name)
+        return [(uid, operators[0].state(name) if broadcast is None else broadcast)]
+    states = [(op.uid, state) for op in operators for state in _all_states(op) if name in (None, state.name)]
     if not states:
-        known = [state for op in operators for state in op.states]
+        known = [state.name for op in operators for state in _all_states(op)]
         raise NotFoundError(f"no operator has a state {name or ''!r}{nearest(name or '', known)}")
     return states
 

@@ -128,7 +128,8 @@ class Checkpoints:
             triggered.pending.deadline for triggered in self._triggered.values() if not triggered.is_publishing
         ]
         due = self._scheduler.next_due(now)
-        if due is not None and (due > now or self._may(TriggerKind.PERIODIC, now)):
+        # What was asked for comes first: while it waits, a periodic one that is due is not triggered either.
+        if due is not None and (due > now or (not self._requests and self._may(TriggerKind.PERIODIC, now))):
             deadlines.append(due)
         if self._requests and (at := self._scheduler.not_before(self._requests[0].kind)) > now:
             deadlines.append(at)
@@ -207,7 +208,7 @@ class Checkpoints:
 
     # ------------------------------------------------------------------ collecting
 
-    def on_ack(self, worker: int, ack: messages.Ack, now: float) -> AckOutcome:
+    def on_ack(self, worker: int, ack: messages.Ack) -> AckOutcome:
         """A subtask's part is durable."""
         triggered = self._triggered.get(ack.checkpoint)
         if triggered is None:

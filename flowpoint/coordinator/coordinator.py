@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import assert_never
 
 from flowpoint.coordinator import announcements as say
 from flowpoint.coordinator.alarm import Alarm
@@ -157,7 +158,8 @@ class Coordinator:
             case Lost():
                 self._on_lost(mail)
             case NotStarted():
-                self._report_loss(self._duties.crew.not_started(mail))
+                if (loss := self._duties.crew.not_started(mail)) is not None:
+                    self._report_loss(loss)
             case Published():
                 self._on_published(mail)
             case ev.StopRequested():
@@ -183,6 +185,8 @@ class Coordinator:
                 self._on_hearsay(failure)
             case WorkersGone():
                 self.is_over.set()
+            case _:
+                assert_never(mail)
 
     def _after_event(self) -> None:
         """What may have become possible by any event."""
@@ -241,7 +245,7 @@ class Coordinator:
                     self._duties.incidents.deployed()
                     self._duties.housekeeping.clean(live.prepared)
             case messages.Ack():
-                self.checkpoints.on_ack(worker, message, self._now())
+                self.checkpoints.on_ack(worker, message)
             case messages.Decline():
                 self.checkpoints.on_decline(worker, message, self._now())
             case messages.Ended():
@@ -303,6 +307,10 @@ class Coordinator:
         seen = self._duties.incidents.failure(self._life.state, failure, present=present, now=now)
         self._feed_seen(seen)
 
+    def _fenced(self, error: Fenced) -> None:
+        self._duties.incidents.fenced(failure_of(error, self.attempt))
+        self._feed(ev.FencedOff(str(error)))
+
     def _hung(self) -> TransientError:
         """Who keeps the job waiting in a state that must end."""
         live, seconds = (
@@ -322,7 +330,7 @@ class Coordinator:
         try:
             self.checkpoints.on_published(published, self._now())
         except Fenced as error:
-            self._feed(ev.FencedOff(str(error)))
+            self._fenced(error)
         except OutcomeUnknown as error:
             self._fail(failure_of(error, self.attempt))
 
@@ -346,12 +354,21 @@ class Coordinator:
         self._duties.incidents.checkpoint_completed(record.id)
         live = self._duties.deployment.live
         if live is None or live.number != record.attempt or not self._life.is_live:
+            self._on_completed_late(end)
             return
         self._duties.housekeeping.retain(live.prepared, self.checkpoints.take_abandoned)
         if end.trigger is TriggerKind.STOP:
             self._duties.ending.stopped_with(record)
         if (done := _DONE.get(end.trigger)) is not None:
             self._feed(done(record.id))
+
+    def _on_completed_late(self, end: CheckpointEnd) -> None:
+        """Its attempt failed while it was being published. It counts: the next attempt, which waits, starts from it."""
+        if end.trigger is TriggerKind.STOP:
+            # Its savepoint was made by an attempt that is over, and that of the next one is asked for anew, if at all.
+            self._duties.ending.goes_on()
+            if end.record.drained:
+                self._feed(ev.StopCheckpointDone(end.record.id))
 
     # ------------------------------------------------------------------ what was ordered
 
@@ -368,7 +385,7 @@ class Coordinator:
             case JobIsDone():
                 self._feed(ev.FoundFinished())
             case Fenced() as error:
-                self._feed(ev.FencedOff(str(error)))
+                self._fenced(error)
             case Exception() as error:
                 self._fail(failure_of(error, self.attempt))
 
@@ -377,6 +394,6 @@ class Coordinator:
             case None:
                 self._feed(ev.EntryAppended())
             case Fenced() as error:
-                self._feed(ev.FencedOff(str(error)))
+                self._fenced(error)
             case error:
                 self._feed(self._duties.incidents.entry_failed(failure_of(error, self.attempt), self._now()))

@@ -66,6 +66,7 @@ class Crew:
         self._starting: set[int] = set()
         self._proven: set[int] = set()  # processes that have deployed something
         self._is_spawn_wanted = False
+        self._are_reserves_unwanted = False
         self._release_deadline: float | None = None
 
     async def listen(self) -> None:
@@ -84,6 +85,7 @@ class Crew:
                 self._proven.discard(worker)
                 self._members.spawned(worker, pid, now)
                 self._record_or_lose(worker)
+                self._end_unwanted()
             case Joined(worker, pid, incarnation):
                 self._members.joined(worker, pid, incarnation, now)
             case Reaped(worker):
@@ -100,15 +102,22 @@ class Crew:
 
     def lost(self, mail: Lost) -> Loss | None:
         """A process is lost. None: that was known, or nobody misses it."""
-        if not self._members.lost(mail.worker, mail.pid) or self._members.is_superfluous(mail.worker):
+        is_reserve = self._members.is_reserve(mail.worker)
+        if not self._members.lost(mail.worker, mail.pid):
+            return None
+        if is_reserve:
+            # Whoever is superfluous otherwise is being reaped already.
+            self._steps.start(self._reap(mail.worker), f"reap worker {mail.worker}")
+        if self._members.is_superfluous(mail.worker):
             return None
         has_failed = mail.exit_code not in (0, ORPHANED_EXIT_CODE)
         return Loss(mail.worker, mail.reason, has_failed and mail.worker not in self._proven)
 
-    def not_started(self, mail: NotStarted) -> Loss:
-        """No process could be started for a slot."""
+    def not_started(self, mail: NotStarted) -> Loss | None:
+        """No process could be started for a slot. None: nobody misses it."""
         self._starting.discard(mail.worker)
-        return Loss(mail.worker, mail.reason)
+        self._end_unwanted()
+        return None if self._members.is_superfluous(mail.worker) else Loss(mail.worker, mail.reason)
 
     def released(self, worker: int) -> None:
         """A worker says that it has let go of its attempt."""
@@ -147,8 +156,28 @@ class Crew:
         await self._workers.kill(worker)
         self._post(Reaped(worker))
 
+    def reserve(self, size: int) -> None:
+        """The job may soon have this many: start what it would lack, so that it need not wait then.
+
+        Either `resize` or `end_reserves` follows.
+        """
+        self._are_reserves_unwanted = False
+        for worker in self._members.reserve(size):
+            self._start(worker)
+
+    def end_reserves(self) -> None:
+        """The job stays as it is."""
+        self._are_reserves_unwanted = True
+        self._end_unwanted()
+
+    def _end_unwanted(self) -> None:
+        """End reserves that nobody wants, once none of them is on its way: who starts must be there to be ended."""
+        if self._are_reserves_unwanted and not any(map(self._members.is_superfluous, self._starting)):
+            self.resize(self._members.size)
+
     def resize(self, size: int) -> None:
-        """The job has this many from now on: superfluous ones are ended and reaped."""
+        """The job has this many from now on: superfluous ones are ended and reaped. Ends reserves, too."""
+        self._are_reserves_unwanted = False
         for worker in self._members.resize(size):
             self._steps.start(self._retire(worker), f"end worker {worker}")
 
@@ -160,8 +189,9 @@ class Crew:
         """Give every worker its part of an attempt."""
         assert self._members.is_ready, f"attempt {message.attempt} is deployed while somebody is missing"
         for worker in self._members.workers(WorkerState.JOINED):
-            self._members.deploy(worker)
-        self._workers.broadcast(message)
+            if not self._members.is_superfluous(worker):
+                self._members.deploy(worker)
+                self._workers.send(worker, message)
 
     def release(self, attempt: int, now: float) -> None:
         """Let whoever has a part of this attempt let go of it. Who does not do so in time is lost."""
@@ -207,8 +237,9 @@ class Crew:
         return self._members.is_ready
 
     def present(self) -> set[int]:
-        """The workers whose process is there or is being started."""
-        return {w for w in self._members.workers(*WorkerState) if self._members.state(w) not in _GONE} | self._starting
+        """The workers of the job whose process is there or is being started."""
+        there = {w for w in self._members.workers(*WorkerState) if self._members.state(w) not in _GONE} | self._starting
+        return {worker for worker in there if not self._members.is_superfluous(worker)}
 
     def deploying(self) -> list[int]:
         """The workers that have been given their part of an attempt and are still building it."""
@@ -216,7 +247,8 @@ class Crew:
 
     def addresses(self) -> dict[int, str]:
         """Where workers reach each other."""
-        return {worker: self._workers.address(worker) for worker in self._members.workers(WorkerState.JOINED)}
+        joined = self._members.workers(WorkerState.JOINED)
+        return {worker: self._workers.address(worker) for worker in joined if not self._members.is_superfluous(worker)}
 
     def pids(self) -> dict[int, tuple[int, float]]:
         """(pid, start time) of every worker process."""

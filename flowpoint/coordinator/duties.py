@@ -90,7 +90,7 @@ def assemble(
         publishing=publishing,
         checkpoints=checkpoints,
         incidents=Incidents(log_of, job.settings, partial(host.random.uniform, -1.0, 1.0)),
-        requests=Requests(life, checkpoints, post, savepoints=job.savepoints, check_parallelism=job.replan),
+        requests=Requests(life, checkpoints, post, savepoints=job.savepoints, replan=job.replan, reserve=crew.reserve),
         ending=Ending(log, crew, deployment, publishing, steps, post, warn),
         statistics=Statistics(job.plan),
     )

@@ -344,10 +344,14 @@ class Preparation:
                     raise AssertionError(f"a finished job was begun again: {entry}")
 
     async def _examine(self, directory: str, manifests: dict[str, Manifest]) -> str | None:
-        """What is wrong with a checkpoint, or None. Checksums are checked by the workers, when they read."""
+        """What is wrong with a checkpoint, or None.
+
+        Checksums are checked by the workers, when they read, which may be long after the start. So once they have found
+        damage, every byte is looked at here: the damaged file may well be part of newer checkpoints, too.
+        """
         try:
             manifest = await read_manifest(self._storage, directory)
-            damages = await verify(self._storage, manifest, deep=False)
+            damages = await verify(self._storage, manifest, deep=bool(self.damaged))
         except SnapshotError as error:
             return str(error)
         manifests[directory] = manifest
@@ -376,8 +380,7 @@ class Preparation:
         if uid not in self._splits:
             source = self.job.operators[uid].function
             with naming(uid, "splits()"):
-                splits = await self._host.run_blocking(source.splits)
-            self._splits[uid] = [(split.id, split.data) for split in splits]
+                self._splits[uid] = [(split.id, split.data) for split in await self._host.run_blocking(source.splits)]
         return self._splits[uid]
 
     def _place(self) -> dict[SubtaskId, int]:

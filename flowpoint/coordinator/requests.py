@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from flowpoint.coordinator.checkpoint_record import CheckpointRecord
 from flowpoint.coordinator.checkpoints import Checkpoints
+from flowpoint.coordinator.job import JobToRun
 from flowpoint.coordinator.mail import Mail
 from flowpoint.errors import CheckpointFailed, FlowPointError
 from flowpoint.protocol import job_events as ev
@@ -25,7 +26,7 @@ T = TypeVar("T")
 
 
 class Requests:
-    """The wishes for one job. `check_parallelism` raises UsageError when the job cannot have it; None: no rescale."""
+    """The wishes for one job. `replan` raises UsageError when the job cannot have it; None: no rescale."""
 
     def __init__(
         self,
@@ -34,14 +35,17 @@ class Requests:
         post: Callable[[Mail], None],
         *,
         savepoints: str,
-        check_parallelism: Callable[[int], object] | None,
+        replan: Callable[[int], JobToRun] | None,
+        reserve: Callable[[int], None],
     ) -> None:
-        """`savepoints`: the folder for those of which nobody says where to."""
+        """`savepoints`: the folder for those of which nobody says where to. `reserve`: the job may soon have so many
+        workers."""
         self._life = life
         self._checkpoints = checkpoints
         self._post = post
         self._savepoints = savepoints
-        self._check_parallelism = check_parallelism
+        self._replan = replan
+        self._reserve = reserve
         self._stops: list[asyncio.Future[CheckpointRecord]] = []
         self._rescale: asyncio.Future[None] | None = None
 
@@ -89,15 +93,23 @@ class Requests:
             UsageError: the job cannot have it.
             CheckpointFailed: the job goes on as before.
         """
-        if self._check_parallelism is None:
+        if self._replan is None:
             raise CheckpointFailed("cannot rescale the job: this one has no way to get another parallelism")
         self._require_running("rescale the job")
         if self._rescale is not None:
             raise CheckpointFailed("cannot rescale the job: it is being rescaled already; try again later")
-        self._check_parallelism(parallelism)
-        self._rescale = asyncio.get_running_loop().create_future()
-        self._post(ev.RescaleRequested(parallelism))
-        await self._rescale
+        planned = self._replan(parallelism)
+        self._rescale = done = asyncio.get_running_loop().create_future()
+        self._reserve(planned.workers)
+        # The checkpoint that halts the sources then has little to write, and the new workers are there when it is done.
+        try:
+            await self._checkpoints.request(TriggerKind.CHECKPOINT, asyncio.get_running_loop().time())
+        except CheckpointFailed:
+            # Then there is more to write behind the halt, or the job is not running any more, which it will say.
+            pass
+        finally:
+            self._post(ev.RescaleRequested(parallelism))
+        await done
 
     def _require_running(self, wish: str) -> None:
         if self._life.state is not JobState.RUNNING:

@@ -168,7 +168,7 @@ class Workers:
             return
         slot.lost = reason
         if slot.link is not None:
-            slot.link.close()
+            self._drop(slot.link)
         if slot.process is not None:
             # Else `start`, which waits for the process, tells it: by its pid, and after its `Started`.
             self._post(Lost(index, slot.process.pid, reason, exit_code))
@@ -220,12 +220,17 @@ class Workers:
     def _on_hello(self, link: Link, hello: messages.Hello) -> None:
         slot = self._current(hello.worker, hello.incarnation)
         if slot is None or slot.is_lost or slot.link is not None:
-            link.close()
+            self._drop(link)
             return
         slot.link, slot.hello = link, hello
         self._links[link] = (hello.worker, slot)
         if slot.process is not None:
             self._post(Joined(hello.worker, hello.pid, hello.incarnation))
+
+    def _drop(self, link: Link) -> None:
+        """Close a link from this side, after which nothing is heard of it."""
+        self._links.pop(link, None)
+        link.close()
 
     def _on_message(self, link: Link, message: messages.Message) -> None:
         owner = self._links.get(link)
@@ -304,7 +309,7 @@ class Workers:
                 await process.wait()
         for slot in self._slots.values():
             slot.lost = slot.lost or reason
-        for link in self._links:
-            link.close()
+        for link in list(self._links):
+            self._drop(link)
         if self._listener is not None:
             self._listener.close()

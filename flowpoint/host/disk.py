@@ -154,8 +154,13 @@ class SystemDisk:
         return await self._run(read, path, offset, size)
 
     async def open(self, path: str) -> SystemOpenFile:
-        """See `host.base.Disk`."""
-        return await self._run(SystemOpenFile, path)
+        """See `host.base.Disk`. What is opened after its caller was cancelled is closed again."""
+        opening = asyncio.get_running_loop().run_in_executor(self._executor, SystemOpenFile, path)
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_opened)
+            raise
 
     async def create(self, path: str, *, private: bool = True) -> SystemFile:
         """See `host.base.Disk`."""
@@ -197,6 +202,12 @@ class SystemDisk:
 
     async def _run(self, fn: Callable[..., T], *args: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, partial(fn, *args))
+
+
+def _close_opened(opening: asyncio.Future[SystemOpenFile]) -> None:
+    """Nobody has got this file. One that could not be opened is no news to anybody either."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 def make_durable(descriptor: int) -> None:

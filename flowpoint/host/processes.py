@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -26,6 +27,8 @@ from flowpoint.host.base import ORPHANED_EXIT_CODE
 from flowpoint.host.module_path import command_of
 
 PR_SET_PDEATHSIG = 1
+_OPEN_FILES_MAX = 10_240
+"""As many as macOS grants whatever it says its limit is."""
 
 START_TIME_TOLERANCE = 1.0
 """Two readings of one process's start time differ by less: the kernel's boot time moves a little with the clock."""
@@ -120,6 +123,14 @@ def die_with_parent(parent: int) -> None:
     # The parent may have ended before the signal was asked for.
     if os.getppid() != parent:
         os._exit(ORPHANED_EXIT_CODE)
+
+
+def allow_open_files() -> None:
+    """Let this process have as many files open as its user may: restored state is read from the files it lies in."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def kill_stale(pid: int, start_time: float) -> bool:

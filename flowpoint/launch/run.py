@@ -171,7 +171,7 @@ class _Run:
             self._assembled = self._assembled.at(rescaled)
         job = self._job(self._assembled)
         await self._kill_stale()
-        self._record(job)
+        self._record()
         coordinator = Coordinator(self._host, job, self._emit, self._on_workers)
         self._announce(self._changes(job, entries))
         self._interrupts = Interrupts(coordinator.requests, self._emit)
@@ -179,12 +179,20 @@ class _Run:
             with self._interrupts:
                 outcome = await self._run_beside_http(coordinator, job)
         finally:
-            await self._host.disk.remove_tree(job.work_dir)
+            await self._remove_work(job.work_dir)
         self.resume = self._resume_command(coordinator)
         self._tell_end(outcome)
         self._log.close()
         await self._host.close()
         return outcome
+
+    async def _remove_work(self, folder: str) -> None:
+        """Remove the local state of the attempts. How the job ended does not depend on whether that can be done."""
+        try:
+            await self._host.disk.remove_tree(folder)
+        except OSError as error:
+            text = f"cannot remove {folder}: {error.strerror}; it is of no use any more, remove it"
+            self._emit(Event(EventKind.WARNING, text))
 
     async def _continued_entries(self) -> list[CommitEntry]:
         """The commit log that this run goes on with; empty when the person says to begin with something else."""
@@ -242,7 +250,7 @@ class _Run:
             if await self._host.kill_stale(process.pid, process.start_time):
                 self._emit(Event(EventKind.WARNING, f"killed worker pid {process.pid} that an earlier run had left"))
 
-    def _record(self, job: JobToRun) -> None:
+    def _record(self) -> None:
         self._claim.record(
             RunRecord(
                 name=self._assembled.name,

@@ -54,10 +54,11 @@ def graph_from_source(source: Mapping[str, Any]) -> StreamGraph:
 
 def main() -> None:
     """Run until the coordinator is gone."""
-    from flowpoint.host.processes import die_with_parent
+    from flowpoint.host.processes import allow_open_files, die_with_parent
 
     arguments = json.loads(sys.argv[1])
     die_with_parent(arguments["parent"])
+    allow_open_files()
     import uvloop
 
     from flowpoint.host.system import SystemHost

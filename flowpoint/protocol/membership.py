@@ -16,6 +16,8 @@ Invariants:
 - A slot is ABSENT only when its process is reaped: nobody is spawned beside a zombie (rule 8).
 - `is_ready` and `is_deployed` speak of every slot: a job never runs on fewer workers than it has. After a rescale to
   fewer, `is_ready` also waits until the superfluous ones are reaped: nothing of an older attempt is left beside them.
+- Reserves are slots beyond those, filled for a rescale that may come about: nothing is deployed to them, nobody waits
+  for them, and the loss of one is no failure.
 
 Not here: killing, spawning and links; who runs what.
 """
@@ -101,27 +103,43 @@ class Membership:
         assert workers >= 1, f"{workers=}"
         self._slots = [_Slot() for _ in range(workers)]
         self._size = workers
+        self._reserves_end = 0
         self._timeout = timeout
         self._join_timeout = max(join_timeout, timeout)
 
     @property
     def is_ready(self) -> bool:
         """Whether every slot has a joined worker with nothing deployed: the next attempt may be deployed."""
-        kept, superfluous = self._slots[: self._size], self._slots[self._size :]
+        kept, superfluous = self._slots[: self._size], self._slots[max(self._size, self._reserves_end) :]
         return all(slot.state is WorkerState.JOINED for slot in kept) and not superfluous
 
     @property
     def is_deployed(self) -> bool:
         """Whether every worker has deployed its part."""
-        return all(slot.state is WorkerState.DEPLOYED for slot in self._slots)
+        return all(slot.state is WorkerState.DEPLOYED for slot in self._slots[: self._size])
+
+    @property
+    def size(self) -> int:
+        """How many workers the job has."""
+        return self._size
 
     def state(self, worker: int) -> WorkerState:
         """The stage of a slot's process; ABSENT for a slot that is gone."""
         return self._slots[worker].state if worker < len(self._slots) else WorkerState.ABSENT
 
     def is_superfluous(self, worker: int) -> bool:
-        """Whether the job has got on without this slot since a rescale."""
+        """Whether the job gets on without this slot: since a rescale, or because it is a reserve."""
         return worker >= self._size
+
+    def is_reserve(self, worker: int) -> bool:
+        """Whether this slot is filled for a rescale that may come about."""
+        return self._size <= worker < self._reserves_end
+
+    def reserve(self, workers: int) -> list[int]:
+        """The job may soon have this many workers. Returns the slots to spawn processes in; `resize` ends it."""
+        self._reserves_end = workers
+        self._slots += [_Slot() for _ in range(workers - len(self._slots))]
+        return [worker for worker in range(self._size, workers) if self._slots[worker].state is WorkerState.ABSENT]
 
     def resize(self, workers: int) -> list[int]:
         """The job has this many workers from now on. Returns the superfluous ones that live: end and reap them.
@@ -130,6 +148,7 @@ class Membership:
         """
         assert workers >= 1, f"{workers=}"
         self._size = workers
+        self._reserves_end = 0
         self._slots += [_Slot() for _ in range(workers - len(self._slots))]
         gone = (WorkerState.ABSENT, WorkerState.LOST)
         ended = [worker for worker in range(workers, len(self._slots)) if self._slots[worker].state not in gone]
@@ -139,7 +158,7 @@ class Membership:
         return ended
 
     def _drop_superfluous(self) -> None:
-        while len(self._slots) > self._size and self._slots[-1].state is WorkerState.ABSENT:
+        while len(self._slots) > max(self._size, self._reserves_end) and self._slots[-1].state is WorkerState.ABSENT:
             self._slots.pop()
 
     def pid(self, worker: int) -> int:

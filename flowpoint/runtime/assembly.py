@@ -218,11 +218,13 @@ class Assembly:
             self._state.refuse_unclaimed(part)
         if spec.kind in CO_KINDS:
             part = await self._state.broadcast(spec, subtask)
+            operators.parts.append(part)
             access = BroadcastAccess()
             bind_broadcast(function, part.backend, access)
             self._state.refuse_unclaimed(part)
-            if part.backend.schemas():
-                operators.parts.append(part)
+            if not part.backend.schemas():
+                # It has nothing that a snapshot could hold.
+                await operators.parts.pop().close()
         is_last = spec.uid == self._plan.tasks[subtask.task].operators[-1]
         return Process(
             spec.uid,

@@ -16,10 +16,9 @@ from xxhash import xxh3_64
 
 from flowpoint.codec.values import Codec
 from flowpoint.errors import SnapshotError, StorageError
-from flowpoint.model.manifest import StateFile
+from flowpoint.model.manifest import SEAL, StateFile
 from flowpoint.snapshot.reader import OpenedFiles, open_files
 from flowpoint.snapshot.storage import SLICE_BYTES, Storage
-from flowpoint.snapshot.writer import SEAL
 from flowpoint.state.file_builder import FileBuilder
 from flowpoint.state.file_format import FileReader
 

@@ -1,8 +1,8 @@
 """Read one state of one operator out of its files: a key at a time, or everything as a stream, newest entries first.
 
 Each subtask's files are a chain, oldest first, in which later entries win, and only the key groups that the subtask
-owned count. A key is looked for in the blocks of its key group, newest file first, and of these blocks only the keys
-are decoded until one has it. A walk goes key group by key group.
+owned count. A key is looked for in the block at its place, or where a file does not tell places, in the blocks of its
+key group: newest file first, and only the keys are decoded until one has it. A walk goes key group by key group.
 
 Invariants: memory holds the blocks of one key group at most, and what newer files say of it. Nothing is imported or
 called because a file names it. Damage is a SnapshotError that names the file.
@@ -20,16 +20,18 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from flowpoint.codec.keys import group_of
+from flowpoint.codec.keys import place_of, place_width
 from flowpoint.codec.raw import RawCodec, RawEnum, RawObject, bare_name
 from flowpoint.codec.registry import encode_enum
 from flowpoint.errors import IncompatibleStateError, SnapshotError
 from flowpoint.model.key_groups import overlap
 from flowpoint.state.file_format import BlockRef, FileReader, StoredBlock
+from flowpoint.state.placed_files import PlacedState
 from flowpoint.state.spec import ABSENT
 
 MAP: Final = "map"
 _BLOCKS_KEPT: Final = 8
+_NO_ROWS: Final = slice(0, 0)
 _OVERLAP_MAX: Final = 16
 
 
@@ -54,12 +56,16 @@ class StateInFile:
         self._groups = groups
         self._codec = codec
         self._kept: OrderedDict[int, StoredBlock] = OrderedDict()
-        numbers = {number for number, state in enumerate(reader.states) if state[0] == name}
+        numbers = [number for number, state in enumerate(reader.states) if state[0] == name]
         mine = (ref for ref in reader.refs if ref.state in numbers and ref.last >= groups[0] and ref.first <= groups[1])
         self.refs = sorted(mine, key=lambda ref: ref.first)
         self._firsts = [ref.first for ref in self.refs]
         # How many groups the widest block spans tells how far back from a group the search must begin.
         self._span_max = max((ref.last - ref.first for ref in self.refs), default=0)
+        self._placed: PlacedState | None = None
+        if numbers and reader.placed is not None and reader.placed.max_parallelism == max_parallelism:
+            width = place_width(max_parallelism)
+            self._placed = PlacedState(reader, numbers[0], codec, (groups[0] * width, (groups[1] + 1) * width))
         if sum(ref.last - ref.first for ref in self.refs) > _OVERLAP_MAX * max_parallelism:
             raise SnapshotError(
                 f"cannot read state {name!r}: the blocks of its file overlap; use another snapshot, or restore the file"
@@ -81,6 +87,19 @@ class StateInFile:
                 block = self._block(ref)
                 live, dead = block.within(group, group)
                 yield block, live, dead
+
+    def holding(self, group: int, place: int) -> Iterator[tuple[StoredBlock, slice, slice]]:
+        """The same, where the place in the group is known too: only blocks that have it, if the file tells."""
+        if self._placed is None:
+            yield from self.covering(group)
+            return
+        live, dead = self._placed.live, self._placed.dead
+        rows = live.at(place)
+        for number, part in live.in_blocks(rows.start, rows.stop):
+            yield self._placed.block(number), part, _NO_ROWS
+        rows = dead.at(place)
+        for number, part in dead.in_blocks(rows.start, rows.stop):
+            yield self._placed.block(number), _NO_ROWS, part
 
     def _block(self, ref: BlockRef) -> StoredBlock:
         block = self._kept.pop(ref.offset, None) or self._reader.stored_block(ref, self._codec)
@@ -114,10 +133,10 @@ class StatePart:
                     newer += block.dead[dead]
             seen.update(newer)
 
-    def find(self, group: int, key: Any) -> tuple[Any, Any]:
-        """(stored key, value) of a key in its group; (ABSENT, ABSENT) when it is not there."""
+    def find(self, group: int, place: int, key: Any) -> tuple[Any, Any]:
+        """(stored key, value) of a key in its group, at its place; (ABSENT, ABSENT) when it is not there."""
         for file in self.files:
-            for block, live, dead in file.covering(group):
+            for block, live, dead in file.holding(group, place):
                 keys = block.keys[live]
                 at = _index_of(keys, key)
                 if at >= 0:
@@ -126,14 +145,14 @@ class StatePart:
                     return ABSENT, ABSENT
         return ABSENT, ABSENT
 
-    def find_map(self, group: int, key: Any) -> tuple[Any, dict[Any, Any]]:
+    def find_map(self, group: int, place: int, key: Any) -> tuple[Any, dict[Any, Any]]:
         """(stored key, its entries) of a key of a map; (ABSENT, {}) when there is none."""
         stored: Any = ABSENT
         found: dict[Any, Any] = {}
         gone: set[Any] = set()
         for file in self.files:
             newer: set[Any] = set()
-            for block, live, dead in file.covering(group):
+            for block, live, dead in file.holding(group, place):
                 pairs = block.keys[live]
                 for at in _indexes_of(pairs, key):
                     other, map_key = pairs[at]
@@ -206,11 +225,13 @@ class KeyedState:
         """The entry of a key as it is stored, or None."""
         if _is_raw(key):
             return self._search(key)
-        group = group_of(key, self.max_parallelism)
+        place = place_of(key, self.max_parallelism)
+        group = place // place_width(self.max_parallelism)
         with _damage_named(self.name):
             for part in self.parts:
                 if part.groups[0] <= group <= part.groups[1]:
-                    stored, value = part.find_map(group, key) if self.kind == MAP else part.find(group, key)
+                    find = part.find_map if self.kind == MAP else part.find
+                    stored, value = find(group, place, key)
                     if stored is not ABSENT:
                         return Found(part.subtask, group, stored, value)
         return None

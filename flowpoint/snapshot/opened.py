@@ -29,6 +29,7 @@ from flowpoint.codec.registry import TypeRegistry
 from flowpoint.errors import NotFoundError, SnapshotError
 from flowpoint.host.blocking import run_now
 from flowpoint.model.manifest import NO_GROUPS, Manifest, OperatorState, StateFile, SubtaskState
+from flowpoint.snapshot.broadcast_state import BROADCAST, BroadcastEntries
 from flowpoint.snapshot.keyed_state import KeyedState, StateInFile, StatePart
 from flowpoint.snapshot.location import SnapshotLocation, locate
 from flowpoint.snapshot.writer import NATIVE
@@ -167,8 +168,33 @@ class Operator:
                             f"and a {kind} in another; use another snapshot"
                         )
         for name, schema in schemas.items():
-            kinds.setdefault(name, str(schema.get("kind")) if isinstance(schema, dict) else "value")
+            if name not in self.broadcast_states:
+                kinds.setdefault(name, str(schema.get("kind")) if isinstance(schema, dict) else "value")
         return {name: self._state(name, kinds[name], schemas.get(name, {})) for name in sorted(kinds)}
+
+    @cached_property
+    def broadcast_states(self) -> Mapping[str, BroadcastEntries]:
+        """Its broadcast states by name.
+
+        Raises:
+            SnapshotError: a file is damaged.
+        """
+        holder = next((index for index, subtask in enumerate(self.subtasks) if subtask.broadcast), None)
+        if holder is None:
+            return {}
+        subtask = self.subtasks[holder]
+        files = [file for file in reversed(subtask.broadcast) if file.kind != NATIVE]
+        found = {}
+        for name in sorted({name for file in files for name, _ in self._files.reader(file).states}):
+            part = StatePart(holder, (0, self._max_parallelism - 1), self._in_files(files, name))
+            schema = subtask.states.get(name, {})
+            found[name] = BroadcastEntries(name, BROADCAST, schema, self._max_parallelism, [part])
+        return found
+
+    @property
+    def watermarks(self) -> list[int | None]:
+        """Where event time stood in each subtask, as epoch ms; None: it had not begun."""
+        return [subtask.watermark for subtask in self.subtasks]
 
     def state(self, name: str) -> KeyedState:
         """One of its states.
@@ -185,12 +211,17 @@ class Operator:
     def _state(self, name: str, kind: str, schema: dict[str, Any]) -> KeyedState:
         parts = []
         for index, subtask in enumerate(self.subtasks):
-            files = [
-                StateInFile(self._files.reader(file), name, self._files.codec, self._max_parallelism, file.groups)
-                for file in reversed(_own_files(subtask))
-            ]
-            parts.append(StatePart(index, subtask.groups, [file for file in files if file.refs]))
+            files = self._in_files(reversed(_own_files(subtask)), name)
+            parts.append(StatePart(index, subtask.groups, files))
         return KeyedState(name, kind, schema, self._max_parallelism, [part for part in parts if part.files])
+
+    def _in_files(self, files: Iterable[StateFile], name: str) -> list[StateInFile]:
+        """One state in those of some files that have some of it."""
+        opened = [
+            StateInFile(self._files.reader(file), name, self._files.codec, self._max_parallelism, file.groups)
+            for file in files
+        ]
+        return [file for file in opened if file.refs]
 
 
 class Snapshot:

@@ -209,23 +209,29 @@ class Cleaner:
             )
         except (StorageError, SnapshotError) as error:
             return CleanReport(problems=(str(error),))
-        fresh = plan(entries, named, lineage=self._lineage, retained=self._retained, pinned=pinned)
-        kept = kept_directories(entries, self._lineage, self._retained, pinned)
         self._owed += Deletions(files=tuple(abandoned))
-        doomed = self._owed_still(kept, named) + fresh
-        try:
-            await self._release_claimed([entry for entry in entries if entry.number in fresh.commits])
-        except (StorageError, SnapshotError) as error:
-            # Its entry stays too, so that it is tried again.
-            return CleanReport(problems=(*problems, str(error)))
-        report = await self._delete(doomed)
+        fresh = plan(entries, named, lineage=self._lineage, retained=self._retained, pinned=pinned)
+        stuck = await self._release_claimed([entry for entry in entries if entry.number in fresh.commits])
+        if stuck:
+            # The checkpoint stays with its entry, so that it is tried again; all others go.
+            pinned = [*pinned, *stuck]
+            fresh = plan(entries, named, lineage=self._lineage, retained=self._retained, pinned=pinned)
+            problems += stuck.values()
+        kept = kept_directories(entries, self._lineage, self._retained, pinned)
+        report = await self._delete(self._owed_still(kept, named) + fresh)
         self._named = {directory: files for directory, files in self._named.items() if directory in kept}
         return CleanReport(report.deleted, (*problems, *report.problems))
 
-    async def _release_claimed(self, dropped: Sequence[CommitEntry]) -> None:
+    async def _release_claimed(self, dropped: Sequence[CommitEntry]) -> dict[str, str]:
+        """Remove what was claimed for checkpoints that go. Gives those for which that failed, and what was seen."""
+        stuck: dict[str, str] = {}
         for entry in dropped:
             if entry.kind == "checkpoint" and entry.extra.get("claim") and self._remove_claimed is not None:
-                await self._remove_claimed(entry.extra["from"])
+                try:
+                    await self._remove_claimed(entry.extra["from"])
+                except (StorageError, SnapshotError) as error:
+                    stuck[entry.directory] = str(error)
+        return stuck
 
     async def sweep(self, pinned: Collection[str] = (), *, is_over: bool = False) -> CleanReport:
         """Delete what older attempts of this lineage left and no kept checkpoint needs; with `is_over` this one, too.

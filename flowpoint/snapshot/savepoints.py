@@ -9,7 +9,8 @@ Not here: what is in it (`runtime.parts`), starting from one (`coordinator.takeo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from flowpoint.errors import NotFoundError, SnapshotError
@@ -18,7 +19,7 @@ from flowpoint.model.manifest import Manifest
 from flowpoint.snapshot import names
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.manifests import read_manifest, write_manifest
-from flowpoint.snapshot.storage import FolderStorage
+from flowpoint.snapshot.storage import FolderStorage, refused
 
 SAVEPOINT = "savepoint"
 
@@ -46,7 +47,7 @@ async def find_snapshot(disk: Disk, new_id: Callable[[], str], path: str) -> Fou
         StorageError: it cannot be read at the moment.
     """
     path = path.removesuffix(f"/{names.MANIFEST}").rstrip("/")
-    if await disk.stat(f"{path}/{names.MANIFEST}") is None:
+    if not await _has_manifest(disk, path):
         raise NotFoundError(
             f"there is no snapshot at {path}: it has no {names.MANIFEST}; give the folder of a savepoint "
             f"(savepoint-<job>-<id>) or of a retained checkpoint (`flowpoint checkpoints` shows their paths)"
@@ -75,7 +76,7 @@ async def discard_savepoint(disk: Disk, new_id: Callable[[], str], folder: str, 
         StorageError: something could not be removed.
     """
     storage = FolderStorage(disk, new_id, folder)
-    if await disk.stat(f"{folder}/{names.MANIFEST}") is not None:
+    if await _has_manifest(disk, folder):
         try:
             manifest = await read_manifest(storage, "")
         except SnapshotError:
@@ -126,4 +127,20 @@ async def _remove_if_empty(disk: Disk, storage: FolderStorage) -> None:
     """Remove the folder itself, unless a person has put something else into it."""
     unfinished = [name for name in await storage.list("", unfinished=True) if not name.endswith("/")]
     if not unfinished and not await storage.list(""):
-        await disk.remove_tree(storage.root)
+        with _naming_errors("remove the folder", storage.root):
+            await disk.remove_tree(storage.root)
+
+
+async def _has_manifest(disk: Disk, folder: str) -> bool:
+    path = f"{folder}/{names.MANIFEST}"
+    with _naming_errors("look at", path):
+        return await disk.stat(path) is not None
+
+
+@contextmanager
+def _naming_errors(what: str, path: str) -> Iterator[None]:
+    """Where the disk is asked directly: what it refuses is a StorageError, as everywhere else in a storage."""
+    try:
+        yield
+    except OSError as error:
+        raise refused(what, path, error) from error

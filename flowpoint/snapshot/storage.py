@@ -123,7 +123,7 @@ class FolderStorage:
         except (FileNotFoundError, NotADirectoryError):
             raise FileNotFoundError(errno.ENOENT, "no such object", path) from None
         except OSError as error:
-            raise _refused("read", path, error) from error
+            raise refused("read", path, error) from error
 
     async def open(self, name: str) -> OpenFile | None:
         """See `Storage`."""
@@ -134,7 +134,7 @@ class FolderStorage:
         except (FileNotFoundError, NotADirectoryError):
             raise FileNotFoundError(errno.ENOENT, "no such object", path) from None
         except OSError as error:
-            raise _refused("open", path, error) from error
+            raise refused("open", path, error) from error
 
     async def list(self, prefix: str, *, unfinished: bool = False) -> Names:
         """See `Storage`."""
@@ -153,7 +153,7 @@ class FolderStorage:
             try:
                 removed |= await self._remove(name)
             except OSError as error:
-                failed.append(_refused("remove", self._path(name), error))
+                failed.append(refused("remove", self._path(name), error))
         # Also where nothing was there any more: an earlier call may have removed it and then failed to sync.
         for folder in sorted({_parent(name) for name in doomed}):
             try:
@@ -161,7 +161,7 @@ class FolderStorage:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                failed.append(_refused("make durable what was removed from", self._path(folder), error))
+                failed.append(refused("make durable what was removed from", self._path(folder), error))
         if failed:
             more = f" ({len(failed) - 1} more like it)" if len(failed) > 1 else ""
             raise StorageError(f"{failed[0]}{more}") from failed[0]
@@ -181,7 +181,7 @@ class FolderStorage:
         except OSError as error:
             if error.errno in _NO_LINK:
                 return await self.put_if_absent(name, LocalFile(self._disk, local_path))
-            raise _refused(f"link {local_path} to", self._path(name), error) from error
+            raise refused(f"link {local_path} to", self._path(name), error) from error
         await self._sync_folder(folder, name)
         return True
 
@@ -203,7 +203,7 @@ class FolderStorage:
                 await self._make_folder(folder)
                 return await self._disk.create(path)
         except OSError as error:
-            raise _refused("create", path, error) from error
+            raise refused("create", path, error) from error
 
     async def _make_folder(self, folder: str) -> None:
         """Make a folder durable once per storage object: an earlier process may have died before it synced it."""
@@ -216,7 +216,7 @@ class FolderStorage:
                 path = path.rpartition("/")[0]
                 await self._disk.sync_dir(path)
         except OSError as error:
-            raise _refused("make the folder", path, error) from error
+            raise refused("make the folder", path, error) from error
         self._made.add(folder)
 
     async def _fill(self, file: DiskFile, temporary: str, chunks: Chunks) -> None:
@@ -227,14 +227,14 @@ class FolderStorage:
             await file.sync()
         except OSError as error:
             await _close(file)
-            raise _refused("write", self._path(temporary), error) from error
+            raise refused("write", self._path(temporary), error) from error
         except (Exception, asyncio.CancelledError):
             await _close(file)
             raise
         try:
             await file.close()
         except OSError as error:
-            raise _refused("close", self._path(temporary), error) from error
+            raise refused("close", self._path(temporary), error) from error
 
     async def _publish(self, temporary: str, name: str) -> bool:
         folder, _ = _split(name)
@@ -244,7 +244,7 @@ class FolderStorage:
         except FileExistsError:
             created = False
         except OSError as error:
-            raise _refused("publish", self._path(name), error) from error
+            raise refused("publish", self._path(name), error) from error
         # From here on the object can be seen, and it is whole.
         await self._discard(temporary)
         await self._sync_folder(folder, name)
@@ -294,7 +294,7 @@ class FolderStorage:
                 elif not unfinished:
                     found.append(name)
         except OSError as error:
-            raise _refused("list", self._path(folder), error) from error
+            raise refused("list", self._path(folder), error) from error
         return bool(inside)
 
     async def _is_folder(self, name: str) -> bool:
@@ -358,7 +358,7 @@ def _reason(error: OSError) -> str:
     return error.strerror or type(error).__name__
 
 
-def _refused(what: str, path: str, error: OSError) -> StorageError:
+def refused(what: str, path: str, error: OSError) -> StorageError:
     """The StorageError for an OSError: what could not be done, what was seen, what to do."""
     if error.errno in _FULL:
         return StorageFull(f"cannot {what} {path}: the disk is full; free some space there")

@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 from xxhash import xxh3_64
 
 from flowpoint.errors import StorageError, StorageFull
-from flowpoint.model.manifest import StateFile
+from flowpoint.model.manifest import SEAL, StateFile
 from flowpoint.snapshot import names
 from flowpoint.snapshot.storage import SLICE_BYTES, Storage
 from flowpoint.state.key_functions import told
@@ -28,9 +28,6 @@ BASE = "base"
 DELTA = "delta"
 NATIVE = "native"
 OUTPUT = "output"
-
-SEAL = "seal"
-"""In a file's `extra`: what proves each part of it that is read, without reading the rest."""
 
 _FULL_DISK_PAUSE = 1.0
 

@@ -8,7 +8,10 @@ short and not much bigger than the state itself.
   base need not be rewritten because of its many small changes.
 - When the deltas outgrow the base, or there are `FILES_MAX` files all the same, a new base starts the chain over.
 
-Invariant: a chain has at most FILES_MAX + 1 files, and deltas of at most the base's size plus one delta.
+After a rescale a subtask goes on with the chains of several old ones, one after the other, as one chain with several
+bases; each of them allows for `FILES_MAX` files.
+
+Invariant: a chain has at most FILES_MAX files for each base, and deltas of at most the bases' size plus one delta.
 """
 
 from __future__ import annotations
@@ -48,8 +51,9 @@ class Chain:
         """Whether the next file should be a base."""
         if self.is_broken or not self._files or not self._files[0].is_base:
             return True
-        deltas = sum(file.size for file in self._files[1:])
-        return len(self._files) >= FILES_MAX or deltas > max(self._files[0].size, DELTA_BYTES_FREE)
+        bases = [file.size for file in self._files if file.is_base]
+        deltas = sum(file.size for file in self._files if not file.is_base)
+        return len(self._files) >= FILES_MAX * len(bases) or deltas > max(sum(bases), DELTA_BYTES_FREE)
 
     def absorbable(self) -> list[ChainFile]:
         """The newest files that the next delta should replace, oldest first; usually none."""

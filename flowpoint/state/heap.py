@@ -11,12 +11,13 @@ from typing import Any
 from flowpoint.codec.values import Codec
 from flowpoint.model.settings import StateSettings
 from flowpoint.state.layers import LayeredBackend
+from flowpoint.state.placed_files import step_entries
 from flowpoint.state.spec import ABSENT, TOMBSTONE, has_tombstone
 from flowpoint.state.tables import Source, nested_source
 
 
 class HeapBackend(LayeredBackend):
-    """`backend.Backend` in memory. `settings` and `work_dir` are not needed; they are taken for likeness."""
+    """`backend.Backend` in memory. `work_dir` is not needed; it is taken for likeness."""
 
     def __init__(
         self,
@@ -26,11 +27,14 @@ class HeapBackend(LayeredBackend):
         work_dir: str = "",
         operator: str = "",
     ) -> None:
-        super().__init__(HeapStore(), codec, max_parallelism, operator)
+        super().__init__(HeapStore(settings or StateSettings()), codec, max_parallelism, operator)
 
 
 class HeapStore:
     """`layers.Store` in memory."""
+
+    def __init__(self, settings: StateSettings) -> None:
+        self.step_entries = step_entries(settings.cache_bytes)
 
     def new_base(self, name: str) -> HeapBase:
         """A dict."""

@@ -24,7 +24,7 @@ from flowpoint.codec.keys import place_width
 from flowpoint.codec.values import Codec
 from flowpoint.errors import IncompatibleStateError, InternalError
 from flowpoint.model.key_groups import overlap
-from flowpoint.model.manifest import StateFile
+from flowpoint.model.manifest import SEAL, StateFile
 from flowpoint.state.backend import nothing
 from flowpoint.state.chain import Chain
 from flowpoint.state.evolution import Evolution
@@ -39,7 +39,13 @@ MERGE_ENTRIES: Final = 2000
 
 
 class Store(Protocol):
-    """Where a backend keeps the bases of its tables."""
+    """Where a backend keeps the bases of its tables.
+
+    step_entries: how many entries of a restored state move into a base at a time.
+    """
+
+    @property
+    def step_entries(self) -> int: ...
 
     def new_base(self, name: str) -> Base:
         """An empty base for a value table."""
@@ -258,7 +264,7 @@ class LayeredBackend:
         if evolution is None:
             evolution = Evolution(self.operator, self.codec.registry)
         self._readable.append(done)
-        readers = [(file, FileReader(file.path, data, file.bytes, file.extra.get("seal", ""))) for file, data in files]
+        readers = [(file, FileReader(file.path, data, file.bytes, file.extra.get(SEAL, ""))) for file, data in files]
         taken = 0
         # What lies in the files is older than what is in the bases: only the oldest files can stay where they are.
         placed = len(list(takewhile(lambda found: self._is_placed(found[1]), readers)))
@@ -296,7 +302,7 @@ class LayeredBackend:
             table = self._restored_table(file.path, name, kind)
             if not isinstance(table.base, RestoredBase):
                 restored = RestoredMapBase if isinstance(table, LayeredMapTable) else RestoredBase
-                table.base = restored(table.base, PlacedFiles(), self.max_parallelism)
+                table.base = restored(table.base, PlacedFiles(self._store.step_entries), self.max_parallelism)
             table.base.files.add(PlacedState(reader, number, self.codec, clip))
 
     def _restored_table(self, file: str, name: str, kind: str) -> AnyTable:

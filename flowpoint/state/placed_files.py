@@ -28,11 +28,16 @@ from flowpoint.state.spec import ABSENT, TOMBSTONE
 
 PLACES_END: Final = 1 << 32
 _BLOCKS_KEPT: Final = 8
-_STEP_ENTRIES: Final = 256
+STEP_ENTRIES_MAX: Final = 256
+
+
+def step_entries(cache_bytes: int) -> int:
+    """How many entries to move at a time where so much memory is allowed."""
+    return min(max(cache_bytes >> 12, 1), STEP_ENTRIES_MAX)
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Portion:
     """Live entries in the order of their places: all that there are from the end of the run before up to `end`."""
 
     end: int
@@ -60,11 +65,11 @@ class _Rows:
             return range(0)
         return range(first, bisect_right(self.places, place, first, self.stop))
 
-    def after(self, row: int) -> int:
-        """A place such that a step from `row` on up to it has some hundred entries, and at least one."""
+    def after(self, row: int, entries: int) -> int:
+        """A place such that a step from `row` on up to it has about so many entries, and at least one."""
         if row >= self.stop:
             return PLACES_END
-        far = min(row + _STEP_ENTRIES, self.stop - 1)
+        far = min(row + entries, self.stop - 1)
         if self.places[far] > self.places[row]:
             return self.places[far]
         return self.places[row] + 1
@@ -108,12 +113,12 @@ class PlacedState:
         """The value of a key; TOMBSTONE: it was deleted; ABSENT: this file says nothing of it."""
         for row in self.live.at(place):
             for block, rows in self.live.in_blocks(row, row + 1):
-                stored = self._block(block)
+                stored = self.block(block)
                 if stored.keys[rows.start] == key:
                     return stored.values[rows.start]
         for row in self.dead.at(place):
             for block, rows in self.dead.in_blocks(row, row + 1):
-                if self._block(block).dead[rows.start] == key:
+                if self.block(block).dead[rows.start] == key:
                     return TOMBSTONE
         return ABSENT
 
@@ -122,26 +127,27 @@ class PlacedState:
         found: dict[Any, Any] = {}
         rows = self.live.at(place)
         for block, part in self.live.in_blocks(rows.start, rows.stop):
-            stored = self._block(block)
+            stored = self.block(block)
             for pair, value in zip(stored.keys[part], stored.values[part], strict=True):
                 if pair[0] == key:
                     found[pair[1]] = value
         rows = self.dead.at(place)
         for block, part in self.dead.in_blocks(rows.start, rows.stop):
-            found.update((pair[1], TOMBSTONE) for pair in self._block(block).dead[part] if pair[0] == key)
+            found.update((pair[1], TOMBSTONE) for pair in self.block(block).dead[part] if pair[0] == key)
         return found
 
     def entries(self, first: int, stop: int) -> Iterator[tuple[list[Any], list[Any]]]:
         """(keys, values) of live entries by their numbers."""
         for block, part in self.live.in_blocks(first, stop):
-            stored = self._block(block)
+            stored = self.block(block)
             yield stored.keys[part], stored.values[part]
 
     def dead_keys(self, first: int, stop: int) -> Iterator[list[Any]]:
         """The keys of deleted entries by their numbers."""
-        return (self._block(block).dead[part] for block, part in self.dead.in_blocks(first, stop))
+        return (self.block(block).dead[part] for block, part in self.dead.in_blocks(first, stop))
 
-    def _block(self, number: int) -> StoredBlock:
+    def block(self, number: int) -> StoredBlock:
+        """One of its blocks. Raises SnapshotError when it is damaged."""
         block = self._kept.pop(number, None) or self._reader.stored_block(self._refs[number], self._codec)
         self._kept[number] = block
         if len(self._kept) > _BLOCKS_KEPT:
@@ -150,10 +156,11 @@ class PlacedState:
 
 
 class PlacedFiles:
-    """One state in a chain of files, oldest first."""
+    """One state in a chain of files, oldest first. `merged` takes about `step_entries` of a file at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, step_entries: int = STEP_ENTRIES_MAX) -> None:
         self._files: list[PlacedState] = []
+        self._step_entries = step_entries
 
     def add(self, file: PlacedState) -> None:
         """A file that is newer than those before, as far as it is of the same places."""
@@ -182,12 +189,12 @@ class PlacedFiles:
             found |= file.submap(place, key)
         return {map_key: value for map_key, value in found.items() if value is not TOMBSTONE}
 
-    def merged(self, start: int) -> Iterator[Run]:
+    def merged(self, start: int) -> Iterator[Portion]:
         """All live entries from a place on. Raises as `find`."""
         cursors = [_Cursor(file, start) for file in self._files]
         end = start
         while end < PLACES_END:
-            end = min((cursor.next_end() for cursor in cursors), default=PLACES_END)
+            end = min((cursor.next_end(self._step_entries) for cursor in cursors), default=PLACES_END)
             steps = [step for cursor in cursors if (step := cursor.take(end)) is not None]
             yield _merge(steps, end)
 
@@ -210,9 +217,9 @@ class _Cursor:
         self._live = bisect_left(file.live.places, start, file.live.first, file.live.stop)
         self._dead = bisect_left(file.dead.places, start, file.dead.first, file.dead.stop)
 
-    def next_end(self) -> int:
+    def next_end(self, entries: int) -> int:
         """Up to where to go next."""
-        return min(self._file.live.after(self._live), self._file.dead.after(self._dead))
+        return min(self._file.live.after(self._live, entries), self._file.dead.after(self._dead, entries))
 
     def take(self, end: int) -> _Step | None:
         """What is before `end`, if anything."""
@@ -231,19 +238,19 @@ class _Cursor:
         return step
 
 
-def _merge(steps: list[_Step], end: int) -> Run:
+def _merge(steps: list[_Step], end: int) -> Portion:
     """The newest live entries of a few steps, oldest first."""
     if not steps:
-        return Run(end, [], [], [])
+        return Portion(end, [], [], [])
     if len(steps) == 1:
-        return Run(end, steps[0].places, steps[0].keys, steps[0].values)
+        return Portion(end, steps[0].places, steps[0].keys, steps[0].values)
     newest: dict[Any, tuple[int, Any]] = {}
     for step in steps:
         newest.update(zip(step.keys, zip(step.places, step.values, strict=True), strict=True))
         for key in step.dead:
             newest.pop(key, None)
     ordered = sorted(newest.items(), key=_place_in)
-    return Run(
+    return Portion(
         end, [place for _, (place, _) in ordered], [key for key, _ in ordered], [value for _, (_, value) in ordered]
     )
 

@@ -101,8 +101,8 @@ class RestoredBase:
                 yield entry
 
     def _not_moved(self) -> Iterator[tuple[int, Any, Any]]:
-        for run in self.files.merged(self._moved):
-            for place, key, value in zip(run.places, run.keys, run.values, strict=True):
+        for portion in self.files.merged(self._moved):
+            for place, key, value in zip(portion.places, portion.keys, portion.values, strict=True):
                 if key not in self._deleted and not self.base.is_resident(key):
                     yield place, key, value
 
@@ -120,9 +120,9 @@ class RestoredBase:
         Raises:
             SnapshotError: a file is damaged.
         """
-        run = next(self._moving)
-        keys, values = run.keys, run.values
-        newer = self.base.holding((self._moved, run.end), keys)
+        portion = next(self._moving)
+        keys, values = portion.keys, portion.values
+        newer = self.base.holding((self._moved, portion.end), keys)
         newer |= self._deleted.intersection(keys)
         if newer:
             kept = [key not in newer for key in keys]
@@ -130,7 +130,7 @@ class RestoredBase:
             keys = [key for key, keep in zip(keys, kept, strict=True) if keep]
         if keys:
             self.base.absorb(keys, values)
-        self._moved = run.end
+        self._moved = portion.end
 
 
 class RestoredMapBase(RestoredBase):

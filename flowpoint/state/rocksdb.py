@@ -31,7 +31,7 @@ from flowpoint.codec.values import Codec, is_immutable
 from flowpoint.model.settings import StateSettings
 from flowpoint.state.database import Database
 from flowpoint.state.layers import LayeredBackend
-from flowpoint.state.placed_files import PLACES_END
+from flowpoint.state.placed_files import PLACES_END, step_entries
 from flowpoint.state.spec import ABSENT, TOMBSTONE, has_tombstone
 from flowpoint.state.tables import Source, Weight
 
@@ -62,6 +62,7 @@ class RocksStore:
         self.codec = codec
         self.max_parallelism = max_parallelism
         self.database = Database(path)
+        self.step_entries = step_entries(cache_bytes)
         self._dirty_bytes_max = cache_bytes // 4
         self._resident_bytes_max = cache_bytes * 3 // 8
         self._clean_bytes_max = cache_bytes // 8

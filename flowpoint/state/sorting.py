@@ -43,10 +43,10 @@ class Buckets:
     def add(self, places: Sequence[int], keys: Sequence[Any], values: Sequence[Any]) -> None:
         """Take entries in."""
         buckets, width = self._buckets, self._width
-        for place, key, value in zip(places, keys, values, strict=True):
-            bucket = buckets.get(place // width)
+        for number, place, key, value in zip([place // width for place in places], places, keys, values, strict=True):
+            bucket = buckets.get(number)
             if bucket is None:
-                buckets[place // width] = Run([place], [key], [value])
+                buckets[number] = Run([place], [key], [value])
             else:
                 bucket.places.append(place)
                 bucket.keys.append(key)
@@ -59,8 +59,11 @@ class Buckets:
 
 
 def _in_order(run: Run) -> Run:
-    order = sorted(range(len(run.places)), key=run.places.__getitem__)
-    return Run(*([column[at] for at in order] for column in (run.places, run.keys, run.values)))
+    if len(run.places) == 1:
+        return run
+    # Columns are picked from by one call each: nothing is done per entry here.
+    pick = itemgetter(*sorted(range(len(run.places)), key=run.places.__getitem__))
+    return Run(list(pick(run.places)), list(pick(run.keys)), list(pick(run.values)))
 
 
 def with_stored(runs: Iterator[Run], stored: Iterator[tuple[int, Any, Any]]) -> Iterator[Run]:

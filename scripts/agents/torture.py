@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import operator
 import os
 import random
@@ -46,6 +47,7 @@ def graph_on(saver: Any) -> Any:
 
 
 def racer(path: str, number: int, rounds: int, together: Any, results: Any) -> None:
+    logging.disable(logging.WARNING)  # seven conflicts a round are what is asked for
     with FolderSaver(path, on_conflict="raise") as saver:
         graph = graph_on(saver)
         get_tuple = FolderSaver.get_tuple

@@ -30,7 +30,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRY_BYTES = 120
-UPDATES_PER_SECOND = 20_000
+CHANGE_SECONDS = 8.0
 CHECKPOINTS = 10
 
 JOB = """\
@@ -58,7 +58,7 @@ class Keep(KeyedProcessFunction):
             self.stamped = now
             if self.stamps is None:
                 self.stamps = os.open({stamps!r} + f"/{{os.getpid()}}-{{id(self)}}", os.O_WRONLY | os.O_CREAT)
-            os.write(self.stamps, struct.pack("d", now))
+            os.write(self.stamps, struct.pack("dd", now, time.thread_time()))
         return ()
 
 
@@ -90,7 +90,7 @@ class Bench:
     def prepare(self) -> None:
         """Write the job file."""
         self.stamps.mkdir()
-        text = JOB.format(keys=self.keys, stamps=str(self.stamps), rate=UPDATES_PER_SECOND)
+        text = JOB.format(keys=self.keys, stamps=str(self.stamps), rate=round(self.keys / 100 / CHANGE_SECONDS))
         (self.folder / "job.py").write_text(text)
 
     def shell(self, *arguments: str) -> str:
@@ -120,25 +120,25 @@ class Bench:
 
     def all_stamps(self, since: float) -> list[float]:
         """When records were processed, in any subtask."""
-        seen: list[float] = []
-        for path in self.stamps.iterdir():
-            data = path.read_bytes()
-            times = array("d", data[: len(data) // 8 * 8])
-            seen += [stamp for stamp in times if stamp >= since]
-        return sorted(seen)
+        return sorted(stamp for path in self.stamps.iterdir() for stamp, _ in stamps_in(path) if stamp >= since)
 
     def gap_ms(self, since: float) -> float:
         """The longest time without a record, in ms."""
         return max((b - a for a, b in pairwise([since, *self.all_stamps(since)])), default=0.0) * 1000
 
-    def worst_ms_in_one_subtask(self, since: float) -> float:
-        """The longest time for which one subtask that goes on processed no record, in ms."""
-        worst = 0.0
-        for path in self.stamps.iterdir():
-            data = path.read_bytes()
-            times = [stamp for stamp in array("d", data[: len(data) // 8 * 8]) if stamp >= since]
-            worst = max([worst, *(b - a for a, b in pairwise(times))])
-        return worst * 1000
+    def pause(self, what: str, since: float) -> None:
+        """The longest time for which one subtask that goes on processed no record, and how much of it it computed."""
+        gaps = [
+            (after - before, after_cpu - before_cpu)
+            for path in self.stamps.iterdir()
+            for (before, before_cpu), (after, after_cpu) in pairwise(stamps_in(path))
+            if before >= since
+        ]
+        longest, computed = max(gaps, default=(0.0, 0.0))
+        self.row(what, longest * 1000, "ms", 50)
+        most = max((cpu for _, cpu in gaps), default=0.0)
+        print(f"      it computed for {computed * 1000:.0f} ms of it; for {most * 1000:.0f} ms between any two records",
+              flush=True)  # fmt: skip
 
     # ------------------------------------------------------------------ what is done
 
@@ -151,10 +151,18 @@ class Bench:
         )  # fmt: skip
         while self.data("status", "big-state")["records_in"] < self.keys:
             time.sleep(0.5)
-        took = time.monotonic() - began
-        first = self.data("checkpoint", "big-state")
-        print(f"      filled {self.keys:,} keys in {took:.0f} s; first checkpoint {first['bytes'] / 1e6:.0f} MB in "
-              f"{first['duration_ms'] / 1000:.1f} s", flush=True)  # fmt: skip
+        while not self.is_filled():
+            time.sleep(1.0)
+        print(f"      filled {self.keys:,} keys in {time.monotonic() - began:.0f} s", flush=True)
+
+    def is_filled(self) -> bool:
+        """Whether a new checkpoint shows that the source of the keys has ended."""
+        taken = self.data("checkpoint", "big-state")
+        print(f"      checkpoint: {taken['bytes'] / 1e6:.0f} MB in {taken['duration_ms'] / 1000:.1f} s", flush=True)
+        path = self.folder / "home" / "checkpoints" / "big-state" / taken["path"]
+        manifest = json.loads((path / "manifest.json").read_text())
+        splits = [split for subtask in manifest["operators"]["fill"]["subtasks"] for split in subtask["splits"]]
+        return all(split["ended"] for split in splits)
 
     def full_bytes(self) -> int:
         """The size of the state in the newest checkpoint, every entry counted once."""
@@ -166,11 +174,11 @@ class Bench:
         taken = []
         began = time.monotonic()
         for _ in range(CHECKPOINTS):
-            time.sleep(self.keys / 100 / UPDATES_PER_SECOND)
+            time.sleep(CHANGE_SECONDS)
             taken.append(self.data("checkpoint", "big-state"))
         self.row("incremental checkpoint, % of the full one (median of 10)",
                  100 * median(one["bytes"] for one in taken) / self.full_bytes(), "%", 5)  # fmt: skip
-        self.row("longest pause of the record path meanwhile", self.worst_ms_in_one_subtask(began), "ms", 50)
+        self.pause("longest pause of the record path meanwhile", began)
         print(f"      they took {median(one['duration_ms'] for one in taken)} ms (median)", flush=True)
 
     def kill(self) -> None:
@@ -183,10 +191,10 @@ class Bench:
         while not (set(self.stamps.iterdir()) - before):
             time.sleep(0.01)
         time.sleep(1.0)
-        again = min(min(array("d", path.read_bytes()[:8])) for path in set(self.stamps.iterdir()) - before)
+        again = min(stamps_in(path)[0][0] for path in set(self.stamps.iterdir()) - before)
         self.row("recovery after kill -9: first record again", again - killed, "s", 3)
         time.sleep(5.0)
-        self.row("longest pause after that, while state moves over", self.worst_ms_in_one_subtask(again), "ms", 50)
+        self.pause("longest pause after that, while state moves over", again)
 
     def rescale(self, parallelism: int) -> None:
         """Go on with another parallelism."""
@@ -239,6 +247,13 @@ class Bench:
         self.inspect(snapshot)
         self.verify(snapshot)
         return all(passed for *_, passed in self.rows)
+
+
+def stamps_in(path: Path) -> list[tuple[float, float]]:
+    """(moment, processor time of the thread) of each stamp of a subtask."""
+    data = path.read_bytes()
+    numbers = array("d", data[: len(data) // 16 * 16])
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def main() -> int:

@@ -16,6 +16,7 @@ LIST = StateSpec("events", "list")
 MAP = StateSpec("days", "map")
 KINDS = {
     "heap": StateSettings("heap"),
+    "heap, little at a time": StateSettings("heap", cache_bytes=1),
     "rocksdb": StateSettings("rocksdb"),
     "rocksdb without memory": StateSettings("rocksdb", cache_bytes=1),
 }

@@ -22,7 +22,7 @@ VALUES = st.none() | st.integers() | st.text(max_size=3) | st.lists(st.integers(
 class AnyHistory(RuleBasedStateMachine):
     """One backend beside two dicts, with freezes waiting to be written."""
 
-    settings_ = KINDS["heap"]
+    settings_ = KINDS["heap, little at a time"]
 
     def __init__(self) -> None:
         super().__init__()

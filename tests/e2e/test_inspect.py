@@ -68,6 +68,43 @@ def test_a_checkpoint_is_inspected_as_a_whole_by_state_and_by_key(
     assert sum(value(shell, statistics, "views_of", "user-3").values()) == last[1]
 
 
+RULES = """
+from flowpoint import BroadcastState, CoProcessFunction, Job
+from flowpoint.connectors import CollectionSource, PrintSink
+
+
+class Price(CoProcessFunction):
+    factors = BroadcastState("factors")
+
+    def process1(self, value, ctx):
+        yield value
+
+    def process2(self, value, ctx):
+        self.factors[value[0]] = value[1]
+        return ()
+
+
+job = Job("prices")
+orders = job.source(CollectionSource([1, 2, 3]), uid="orders").assign_timestamps(lambda n: n * 1000, uid="times")
+rules = job.source(CollectionSource([["a", 2], ["b", 3]]), uid="rules").broadcast()
+orders.key_by(lambda n: n).connect(rules).process(Price(), uid="price").sink(PrintSink(), uid="out")
+"""
+
+
+def test_broadcast_state_and_watermarks_are_shown(shell: Shell) -> None:
+    (shell.folder / "prices.py").write_text(RULES)
+    shell.run_ok("run", "prices.py", "-p", "2", "--plain")
+    snapshot = newest(shell, "prices")
+
+    whole = shell.run_ok("inspect", snapshot)
+    state = shell.run_ok("inspect", snapshot, "--state", "factors", "--json").json()
+
+    assert re.search(r"price +\S+ +2 +factors +broadcast +2 ", whole.out), whole
+    assert re.search(r"times +the end of time", whole.out), whole
+    assert {entry["key"]: entry["value"] for entry in state["first"]} == {"a": 2, "b": 3}
+    assert value(shell, snapshot, "factors", "b", uid="price") == 3
+
+
 def test_a_job_that_was_stopped_shows_state_that_agrees_with_its_source(shell: Shell) -> None:
     job = shell.write(
         "job.py",

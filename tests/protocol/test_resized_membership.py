@@ -81,3 +81,61 @@ def test_when_workers_are_still_releasing_then_a_smaller_job_waits_for_those_tha
     assert not members.is_ready
     members.released(0)
     assert members.is_ready
+
+
+# ---------------------------------------------------------------------- reserves
+
+
+def with_reserves():
+    """Two deployed workers, and slots for two more."""
+    members = joined(2)
+    assert members.reserve(4) == [2, 3]
+    for worker in (0, 1):
+        members.deploy(worker)
+        members.deployed(worker)
+    return members
+
+
+def test_when_reserves_are_missing_then_the_job_goes_on_without_them():
+    members = with_reserves()
+
+    assert members.is_deployed
+    members.release_all()
+    for worker in (0, 1):
+        members.released(worker)
+    assert members.is_ready
+    assert [members.is_superfluous(worker) for worker in range(4)] == [False, False, True, True]
+
+
+def test_when_a_job_grows_then_its_reserves_are_there():
+    members = joined(1)
+    members.reserve(2)
+    members.spawned(1, pid=101, now=0.0)
+    members.joined(1, pid=101, incarnation="i1", now=0.0)
+
+    assert members.resize(2) == []
+
+    assert members.is_ready
+    assert not members.is_superfluous(1)
+
+
+def test_when_a_job_does_not_grow_then_its_reserves_are_ended():
+    members = with_reserves()
+    members.spawned(3, pid=103, now=0.0)
+
+    assert members.resize(2) == [3]
+
+    members.reaped(3)
+    assert members.state(3) is WorkerState.ABSENT
+    assert members.is_deployed
+
+
+def test_when_a_reserve_is_lost_then_its_slot_can_be_filled_again():
+    members = with_reserves()
+    members.spawned(3, pid=103, now=0.0)
+    members.joined(3, pid=103, incarnation="i3", now=0.0)
+
+    assert members.lost(3, pid=103)
+    members.reaped(3)
+
+    assert members.reserve(4) == [2, 3]

@@ -173,7 +173,7 @@ def late_acks(patch: pytest.MonkeyPatch) -> None:
 
     def hear_all(self: Coordinator, worker: int, message: messages.Message) -> None:
         if isinstance(message, messages.Ack):
-            self.checkpoints.on_ack(worker, message, self._now())
+            self.checkpoints.on_ack(worker, message)
         elif getattr(message, "attempt", 0) > released.get(id(self._duties), 0):
             on_message(self, worker, message)
 

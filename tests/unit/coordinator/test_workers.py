@@ -1,6 +1,8 @@
 """`coordinator.workers`: what the coordinator hears of processes that are started, fail to start, and end."""
 
 import asyncio
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -229,3 +231,23 @@ async def test_an_end_whose_reason_cannot_be_read_is_told_without_it(tmp_path):
         room.host.outcome.is_gone.set()
 
     assert room.told == [Started(0, 41), Lost(0, 41, "worker 0 (pid 41) ended with exit code 3", 3)]
+
+
+async def test_nothing_is_kept_of_a_worker_that_another_one_has_replaced():
+    room = Room()
+    await room.workers.listen()
+
+    async with asyncio.TaskGroup() as group:
+        room.steps.enter(group)
+        await room.workers.start(0)
+        link = weakref.ref(room.greet())
+        room.host.outcome.is_gone.set()
+        async with asyncio.timeout(5):
+            while not any(isinstance(told, Lost) for told in room.told):
+                await asyncio.sleep(0)
+        room.host.outcome = FakeProcess(42)
+        room.host.outcome.is_gone.set()
+        await room.workers.start(0)
+
+    gc.collect()
+    assert link() is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -139,3 +140,14 @@ def test_a_child_whose_parent_is_gone_already_ends_at_once() -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=False)
 
     assert (ended.returncode, ended.stdout) == (ORPHANED_EXIT_CODE, "")
+
+
+def test_as_many_files_may_be_open_as_the_user_is_granted() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        processes.allow_open_files()
+
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == (10_240 if hard < 0 else min(hard, 10_240))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -150,3 +150,41 @@ async def test_while_a_disk_is_slow_the_loop_and_other_files_go_on(
     assert await disk.read(str(tmp_path / "other")) == b"meanwhile"
     await slow.close()
     await other.close()
+
+
+async def test_a_file_that_was_opened_for_nobody_any_more_is_closed(tmp_path: Path) -> None:
+    path = str(tmp_path / "pipe")
+    os.mkfifo(path)
+
+    with ThreadPoolExecutor(1) as executor:
+        opening = asyncio.create_task(SystemDisk(executor).open(path))
+        await asyncio.sleep(0)
+        opening.cancel()
+        await asyncio.wait([opening])
+        # Only now is there a writer, for which opening a pipe waits.
+        writer = os.open(path, os.O_WRONLY)
+        await asyncio.get_running_loop().run_in_executor(executor, lambda: None)
+        await asyncio.sleep(0)
+
+    assert opening.cancelled()
+    with pytest.raises(BrokenPipeError):
+        os.write(writer, b"nobody reads")
+    os.close(writer)
+
+
+async def test_an_open_file_stays_readable_when_its_name_is_removed(disk: SystemDisk, tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    path.write_bytes(b"0123456789")
+    file = await disk.open(str(path))
+
+    path.unlink()
+
+    assert file.read_at(3, 4) == b"3456"
+    assert file.read_at(8, 10) == b"89"
+    file.close()
+    file.close()
+
+
+async def test_a_file_that_is_not_there_cannot_be_opened(disk: SystemDisk, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        await disk.open(str(tmp_path / "nothing"))

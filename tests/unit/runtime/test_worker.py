@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from flowpoint.api.functions import KeyedProcessFunction
+from flowpoint.api.functions import CoProcessFunction, KeyedProcessFunction
 from flowpoint.api.job import Job
 from flowpoint.connectors.collection import CollectionSource
 from flowpoint.connectors.sequence import SequenceSource
@@ -18,6 +18,7 @@ from flowpoint.plan.compile import compile_graph
 from flowpoint.runtime.contracts import Split
 from flowpoint.runtime.worker import worker_main
 from flowpoint.sim.world import SimWorld
+from flowpoint.state.broadcast import BroadcastState
 from flowpoint.transport.control import decode_message, encode_message
 
 SETTINGS = Settings(state=StateSettings(backend="heap"))
@@ -289,6 +290,55 @@ def test_a_second_attempt_goes_on_from_the_acknowledged_state(seed):
 
     assert sorted(map(tuple, committed)) == [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("c", 1)]
     assert sink.committed == committed
+
+
+class Rules(CoProcessFunction):
+    """Remembers what is broadcast."""
+
+    rules = BroadcastState("rules")
+
+    def process1(self, value, ctx):
+        yield value
+
+    def process2(self, value, ctx):
+        self.rules[value] = True
+
+
+class NoRules(Rules):
+    """The same, later: it remembers nothing any more."""
+
+    rules = None
+
+    def process2(self, value, ctx):
+        return None
+
+
+def rules_job(function):
+    job = Job("job")
+    rules = job.source(CollectionSource(["r"]), uid="rules").broadcast()
+    stream = job.source(CollectionSource(["a"]), uid="words").connect(rules)
+    stream.process(function, uid="p").sink(ListSink(), uid="out")
+    return job
+
+
+def test_the_files_of_broadcast_state_that_is_left_behind_are_closed():
+    plan = Plan(rules_job(Rules()))
+
+    async def act(boss, world):
+        await deployed(boss, plan)
+        boss.send(messages.Start(1))
+        await boss.expect(messages.Ended, 3)
+        boss.send(trigger(1, 1))
+        await boss.expect(messages.Ack, 3)
+        restore = {uid: [[state]] for ack in boss.all(messages.Ack) for uid, state in ack.operators.items()}
+        assert restore["p"][0][0]["broadcast"]
+        boss.send(messages.Release(1))
+        await boss.expect(messages.Released)
+        plan.compiled = compile_graph(rules_job(NoRules()).graph(), 1, 128)
+        boss.send(replace(plan.deploy(2, boss, restore=restore), source={"allow_non_restored": True}))
+        await boss.expect(messages.Deployed, attempt=2)
+
+    simulate(plan, act)
 
 
 # ---------------------------------------------------------------- failures

@@ -13,7 +13,7 @@ from flowpoint.model.commits import CommitEntry
 from flowpoint.snapshot import names
 from flowpoint.snapshot.manifests import read_manifest, verify, write_manifest
 from flowpoint.snapshot.reader import load
-from flowpoint.snapshot.retention import ATTEMPTS_KEPT, CleanReport, Deletions, kept_directories, plan
+from flowpoint.snapshot.retention import ATTEMPTS_KEPT, Cleaner, CleanReport, Deletions, kept_directories, plan
 from tests.unit.snapshot.fakes import MemoryDisk, PowerLoss
 from tests.unit.snapshot.faults import Fault, with_every_fault
 from tests.unit.snapshot.worlds import ROOT, Coordinator
@@ -217,6 +217,31 @@ async def test_what_could_not_be_deleted_is_reported_and_deleted_next_time() -> 
     assert (await cleaner.run()).problems == ()
     assert await coordinator.storage.list("shared/") == ["shared/counts-0-a1-2.base"]
     assert await coordinator.storage.list("chk-") == ["chk-2-a1/manifest.json"]
+
+
+async def test_a_claimed_snapshot_that_cannot_be_removed_keeps_its_checkpoint_and_no_other() -> None:
+    coordinator = Coordinator(MemoryDisk(), retained=1)
+    await coordinator.begin()
+    removed: list[str] = []
+    refusal: list[StorageError] = [StorageError("cannot remove /theirs: Permission denied")]
+
+    async def remove(path: str) -> None:
+        if refusal:
+            raise refusal[0]
+        removed.append(path)
+
+    cleaner = Cleaner(coordinator.storage, coordinator.log, lineage="L1", attempt=1, retained=1, remove_claimed=remove)
+    await coordinator.complete(1, full=True, claimed="/theirs")
+    for checkpoint in (2, 3):
+        await coordinator.complete(checkpoint, full=True)
+
+    assert (await cleaner.run()).problems == ("cannot remove /theirs: Permission denied",)
+    assert await coordinator.storage.list("chk-") == ["chk-1-a1/manifest.json", "chk-3-a1/manifest.json"]
+
+    refusal.clear()
+    assert (await cleaner.run()).problems == ()
+    assert removed == ["/theirs"]
+    assert await coordinator.storage.list("chk-") == ["chk-3-a1/manifest.json"]
 
 
 async def test_a_pinned_checkpoint_that_is_not_in_the_log_keeps_its_files_and_no_others() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 
 import pytest
 
-from flowpoint.errors import NotFoundError, SnapshotError
+from flowpoint.errors import NotFoundError, SnapshotError, StorageError
+from flowpoint.host.base import FileStat
 from flowpoint.model.manifest import Manifest, OperatorState, StateFile, SubtaskState
 from flowpoint.snapshot import names
 from flowpoint.snapshot.savepoints import discard_savepoint, find_snapshot, publish_savepoint, remove_claimed
@@ -110,6 +112,27 @@ async def test_a_claimed_savepoint_goes_with_all_its_files_but_not_with_what_a_p
     await remove_claimed(savepoint.host, FOLDER)
 
     assert await savepoint.storage.list("") == ["notes.txt"]
+
+
+@pytest.mark.parametrize("refused", ["stat", "remove_tree"])
+async def test_a_claimed_savepoint_that_the_disk_does_not_let_go_is_a_storage_error(refused: str) -> None:
+    class Guarded(MemoryDisk):
+        async def stat(self, path: str) -> FileStat | None:
+            return self._refuse(path) if refused == "stat" and armed else await super().stat(path)
+
+        async def remove_tree(self, path: str) -> None:
+            self._refuse(path) if refused == "remove_tree" else await super().remove_tree(path)
+
+        def _refuse(self, path: str) -> None:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    armed = False
+    savepoint = Savepoint(Guarded())
+    await publish_savepoint(savepoint.storage, await savepoint.write())
+    armed = True
+
+    with pytest.raises(StorageError, match=f"cannot .*{FOLDER}.*Permission denied"):
+        await remove_claimed(savepoint.host, FOLDER)
 
 
 async def test_a_claimed_checkpoint_goes_without_the_files_that_others_need(disk: MemoryDisk) -> None:

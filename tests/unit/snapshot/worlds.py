@@ -70,12 +70,17 @@ class Coordinator:
     def manifest(self, checkpoint: int) -> Manifest:
         return manifest_of(checkpoint, self.attempt, self.lineage, self.files)
 
-    async def complete(self, checkpoint: int, *, full: bool = False) -> CommitEntry:
-        """A whole checkpoint: state, manifest, commit."""
+    async def complete(self, checkpoint: int, *, full: bool = False, claimed: str = "") -> CommitEntry:
+        """A whole checkpoint: state, manifest, commit. `claimed`: made of the snapshot at this path."""
         await self.write(full=full)
         directory = await write_manifest(self.storage, self.manifest(checkpoint))
         return await self.log.append(
-            "checkpoint", self.attempt, checkpoint=checkpoint, directory=directory, parent=checkpoint - 1
+            "checkpoint",
+            self.attempt,
+            checkpoint=checkpoint,
+            directory=directory,
+            parent=checkpoint - 1,
+            extra={"from": claimed, "claim": True} if claimed else None,
         )
 
 

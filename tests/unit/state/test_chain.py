@@ -65,3 +65,16 @@ def test_when_the_chain_is_broken_then_only_a_base_mends_it() -> None:
 
     assert not some.must_restart
     assert len(some) == 1
+
+
+def test_when_a_chain_is_made_of_several_then_each_base_allows_for_its_deltas() -> None:
+    big = SMALL_BYTES_MAX + 1
+    some = Chain()
+    for _ in range(2):
+        some.adopt(100 << 20, is_base=True)
+        for _ in range(FILES_MAX - 2):
+            some.adopt(big, is_base=False)
+
+    assert not some.must_restart
+    some.adopt(200 << 20, is_base=False)
+    assert some.must_restart

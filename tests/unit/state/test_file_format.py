@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from flowpoint.codec.keys import group_of
+from flowpoint.codec.keys import group_of, place_of
 from flowpoint.codec.values import Codec, TypeRegistry
 from flowpoint.errors import IncompatibleStateError, SnapshotError
 from flowpoint.state.file_builder import FileBuilder
@@ -17,9 +20,9 @@ from tests.unit.codec.test_values import Item
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
-def golden_bytes() -> bytes:
-    """The fixture: lines of hex digits, each followed by what they mean."""
-    lines = (FIXTURES / "state-format-1.hex").read_text().splitlines()
+def golden_bytes(name: str = "state-format-1") -> bytes:
+    """A fixture: lines of hex digits, each followed by what they mean."""
+    lines = (FIXTURES / f"{name}.hex").read_text().splitlines()
     return b"".join(bytes.fromhex(line.partition("#")[0]) for line in lines)
 
 
@@ -49,6 +52,41 @@ def test_the_golden_file_of_format_1_is_read() -> None:
 
 def test_what_is_written_is_the_golden_file() -> None:
     assert build().hex(" ") == golden_bytes().hex(" ")
+
+
+def build_with_places() -> bytes:
+    builder = FileBuilder(Codec(), 16)
+    counts = placed({"a": 1, "b": TOMBSTONE, "c": None}, str)
+    days = placed({("k", 1): 2.5, ("k", 2): "x"}, itemgetter(0))
+    return b"".join(
+        [
+            builder.header(),
+            builder.placed_block("counts", "value", *counts),
+            builder.placed_block("days", "map", *days),
+            builder.footer(),
+        ]
+    )
+
+
+def placed(entries: dict[Any, Any], key_of: Callable[[Any], Any]) -> tuple[list[int], list[Any], list[Any]]:
+    """(places, keys, values) in the order of the places."""
+    ordered = sorted(entries, key=lambda key: place_of(key_of(key), 16))
+    return [place_of(key_of(key), 16) for key in ordered], ordered, [entries[key] for key in ordered]
+
+
+def test_the_golden_file_with_places_is_read_and_is_what_is_written() -> None:
+    data = golden_bytes("state-format-1-with-places")
+
+    assert build_with_places().hex(" ") == data.hex(" ")
+    assert {(block.state, *block.keys) for block in blocks(data)} == {
+        ("counts", "a", "c"),
+        ("days", ("k", 1), ("k", 2)),
+    }
+    reader = FileReader("shared/x.base", data, len(data))
+    assert reader.placed is not None
+    assert reader.placed.max_parallelism == 16
+    assert sorted(reader.placed.live) == sorted(place_of(key, 16) for key in ("a", "c", "k", "k"))
+    assert list(reader.placed.dead) == [place_of("b", 16)]
 
 
 @pytest.mark.parametrize(
