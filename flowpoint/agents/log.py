@@ -29,6 +29,7 @@ import msgpack
 
 from flowpoint.agents.envelope import CUT, Header
 from flowpoint.agents.kv import Entry, Kv, part
+from flowpoint.agents.packing import Packers
 from flowpoint.errors import DamagedStoreError
 
 _THREADS_MAX: Final = 4096
@@ -118,6 +119,7 @@ class StoredIndex:
         self._kv = kv
         self._alone = alone
         self._tips, self._heads = kv.remembered.tips, kv.remembered.heads
+        self._pack = Packers().pack
 
     def tip(self, thread: str) -> int:
         """See `Index`."""
@@ -181,7 +183,7 @@ class StoredIndex:
         ns, id_, number = header.ns, header.id, header.number
         puts = self.revealed(thread, [(ns, Head(number, id_))])
         if header.moves:
-            puts.append((_head_name(thread, ns), _head_value(ns, number, id_)))
+            puts.append((_head_name(thread, ns), self._pack([ns, number, id_])))
         return puts, [] if older is None else [_order_name(thread, ns, older), commit_name(thread, older)]
 
     def revealed(self, thread: str, checkpoints: Sequence[tuple[str, Head]]) -> list[Entry]:
@@ -205,7 +207,7 @@ class StoredIndex:
                     deletes += [_id_name(thread, ns, id_), f"{order}{number:012d}"]
             if ns not in heads:
                 deletes.append(_head_name(thread, ns))
-        puts += [(_head_name(thread, ns), _head_value(ns, *head)) for ns, head in heads.items()]
+        puts += [(_head_name(thread, ns), self._pack([ns, *head])) for ns, head in heads.items()]
         return puts, deletes
 
     def appended(self, header: Header) -> None:
@@ -385,13 +387,8 @@ def _id_name(thread: str, ns: str, id: str) -> str:
     return f"{root(thread)}i/{part(ns)}/{part(id)}"
 
 
-def _head_value(ns: str, number: int, id: str) -> bytes:
-    data: bytes = msgpack.packb([ns, number, id], unicode_errors="surrogatepass")
-    return data
-
-
 def _head_in(thread: str, data: bytes) -> tuple[str, Head]:
-    """The namespace and its head, of the bytes of `_head_value`."""
+    """The namespace and its head, of the bytes of an entry `h/`."""
     try:
         fields = msgpack.unpackb(data, unicode_errors="surrogatepass")
     except (ValueError, msgpack.UnpackException) as error:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowpoint.errors import BadRecordError, StorageError, TransientError, UserCodeError
+from flowpoint.errors import BadRecordError, IncompatibleStateError, StorageError, TransientError, UserCodeError
 from flowpoint.model import messages
 from flowpoint.model.elements import END_OF_INPUT, Barrier
 from flowpoint.model.manifest import StateFile
@@ -962,3 +962,34 @@ def test_finish_outlives_any_number_of_cancellations(fails):
 
     assert (cancelled, done) == (True, [1])
     assert now > 10
+
+
+# ---------------------------------------------------------------- keys of another type
+
+
+def part_held_to(stored, seen):
+    part = keyed_part("counts", Writer(), stored_keys=frozenset(stored), seen_keys=lambda: seen)
+    part.backend.freeze_detached = part.backend.freeze
+    return part
+
+
+@pytest.mark.parametrize("capture", ["capture", "capture_savepoint"])
+async def test_a_snapshot_with_keys_of_another_type_than_the_stored_ones_is_refused_before_it_is_taken(capture):
+    part = part_held_to({"str"}, [1])
+
+    with pytest.raises(IncompatibleStateError, match="operator 'counts': its keys are stored as str, and"):
+        await getattr(part, capture)(Barrier(2))
+
+
+async def test_keys_are_looked_at_until_there_are_some_and_then_never_again():
+    seen = {}
+    part = part_held_to({"str"}, seen)
+
+    await part.capture(Barrier(2))
+    seen["a"] = 1
+    await part.capture(Barrier(3))
+    del seen["a"]
+    seen[1] = 1
+    await part.capture(Barrier(4))
+
+    assert part.stored_keys == frozenset()
