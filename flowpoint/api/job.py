@@ -59,7 +59,12 @@ class Job:
     def run(self) -> None:
         """Run the job here and return when it has ended, for notebooks and tests. The shell is `flowpoint run`.
 
+        Example:
+            if __name__ == "__main__":
+                job.run()
+
         Raises:
+            UsageError: It was called while the job file was being loaded, which every worker does.
             FlowPointError: The job is wrong, or it failed.
         """
         from flowpoint.launch.jobfile import is_loading

@@ -39,12 +39,12 @@ from flowpoint.launch.lost_attributes import lost_attributes
 from flowpoint.launch.places import check_place, open_place, place_notes
 from flowpoint.launch.traits import changes, traits_of
 from flowpoint.launch.worker_arguments import worker_arguments
-from flowpoint.model.commits import CommitEntry
+from flowpoint.model.commits import CommitEntry, CommitKind
 from flowpoint.model.settings import Settings
 from flowpoint.plan.compile import CompiledJob, compile_graph
 from flowpoint.plan.graph import StreamGraph
 from flowpoint.protocol.job_table import JobState
-from flowpoint.protocol.recovery import CommitKind, standing
+from flowpoint.protocol.recovery import standing
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.names import MANIFEST
 from flowpoint.snapshot.places import Place

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from typing import Final
 
 from flowpoint.errors import PlanError
+from flowpoint.model.key_groups import MAX_PARALLELISM_LIMIT
 from flowpoint.model.plan import KEYED_KINDS, OperatorKind, Partition
 from flowpoint.plan.graph import GraphOperator, StreamGraph, function_name
 from flowpoint.plan.states import declared_states, misplaced_states
 
-MAX_PARALLELISM_LIMIT: Final = 32768
 NAME_BYTES_MAX: Final = 100
 """A uid or job name becomes part of file names, which may have 255 bytes on most file systems."""
 

@@ -43,11 +43,11 @@ from collections import deque
 from typing import assert_never
 
 from flowpoint.errors import InternalError
+from flowpoint.model.commits import CommitKind
 from flowpoint.protocol import job_events as ev
 from flowpoint.protocol.checkpoint import CheckpointFailure
 from flowpoint.protocol.job_events import JobAction, JobEvent
 from flowpoint.protocol.job_table import LIVE, OVER, TRANSITIONS, JobState
-from flowpoint.protocol.recovery import CommitKind
 from flowpoint.protocol.restart import GiveUp, Verdict
 
 HISTORY_MAX = 32
