@@ -37,6 +37,7 @@ COMMANDS = {
     "migrate": "migrate",
     "dispose": "dispose",
     "threads": "threads",
+    "doctor": "doctor",
 }
 """Command -> its module in this room, which has it as `command`. In the order that a newcomer needs them."""
 

@@ -47,7 +47,8 @@ from flowpoint.runtime.subtask_parts import Counters, SubtaskParts
 from flowpoint.runtime.surroundings import Surroundings
 from flowpoint.runtime.wiring import Wiring
 from flowpoint.state.broadcast import BroadcastAccess, bind_broadcast
-from flowpoint.state.kinds import KeyCell, bind
+from flowpoint.state.descriptor import bind
+from flowpoint.state.handles import KeyCell
 from flowpoint.state.timers import TimerService
 
 

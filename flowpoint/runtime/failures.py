@@ -23,7 +23,8 @@ from types import FrameType, TracebackType
 from typing import Any, Final
 
 from flowpoint.errors import BadRecordError, FlowPointError, InternalError, TransientError, UserCodeError
-from flowpoint.state.kinds import ValueState, declared
+from flowpoint.state.descriptor import declared
+from flowpoint.state.kinds import ValueState
 
 ENGINE: Final = FlowPointError.__module__.partition(".")[0]
 CHAIN_FILES: Final = f"<{ENGINE} chain"

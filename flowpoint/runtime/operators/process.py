@@ -25,7 +25,7 @@ from flowpoint.runtime.failures import USER_RAISED, Doing, Place, naming, refuse
 from flowpoint.runtime.operators.calls import SINGLE, Calls, Port, raise_explained
 from flowpoint.runtime.operators.context import NoTimers, OpenContext, ProcessContext, SideOutputs, Timers
 from flowpoint.state.broadcast import BroadcastAccess
-from flowpoint.state.kinds import KeyCell
+from flowpoint.state.handles import KeyCell
 from flowpoint.state.timers import EVENT, PROCESSING, TimerService
 
 LAST_TIMERS_MAX: Final = 1000
