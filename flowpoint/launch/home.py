@@ -17,21 +17,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from flowpoint.errors import NotFoundError, UsageError
+from flowpoint.model.path_names import PATH_NAME_RULE, is_path_name
 
 RUN_FORMAT = 1
 
 START_TIME_TOLERANCE = 0.5
 """Seconds. The system tells start times by its ticks of 10 ms, relative to a boot time that it may correct."""
-
-NAME_BYTES_MAX = 100
-_NAME = re.compile(r"\w[\w.+-]*")
 
 
 def check_job_name(name: str) -> str:
@@ -40,11 +37,8 @@ def check_job_name(name: str) -> str:
     Raises:
         UsageError: It cannot, because it is a folder's name as well.
     """
-    if not _NAME.fullmatch(name) or len(name.encode()) > NAME_BYTES_MAX:
-        raise UsageError(
-            f"cannot use {name!r} as the name of a job: use letters, digits, '_', '-', '+' and '.', begin with a "
-            f"letter, digit or '_', at most {NAME_BYTES_MAX} bytes"
-        )
+    if not is_path_name(name):
+        raise UsageError(f"cannot use {name!r} as the name of a job: {PATH_NAME_RULE}")
     return name
 
 
@@ -209,7 +203,7 @@ class Home:
         names: set[str] = set()
         for folder in (self.root / "jobs", self.root / "checkpoints"):
             if folder.is_dir():
-                names.update(path.name for path in folder.iterdir() if path.is_dir() and _NAME.fullmatch(path.name))
+                names.update(path.name for path in folder.iterdir() if path.is_dir() and is_path_name(path.name))
         return sorted(names)
 
     def find(self, name: str) -> JobFolder:
