@@ -206,7 +206,7 @@ def show(store: str, keys: tuple[str, ...], thread: str, at: str | None, ns: str
         click.echo(f"  pending: {channel} = {_short(value)}  (task {task})")
 
 
-@command.command()
+@command.command(short_help="Show what changed between two checkpoints.")
 @_store
 @_thread
 @click.argument("before")
