@@ -21,7 +21,10 @@ _CONTINUED: Final = "│  "
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 job_argument = click.argument("job")
 to_option = click.option(
-    "--to", metavar="DIR", help="Make a savepoint, in this folder.", callback=lambda _, __, value: _absolute(value)
+    "--to",
+    metavar="DIR",
+    help="Make a savepoint, in a folder DIR/savepoint-JOB-ID of its own; its path is printed.",
+    callback=lambda _, __, value: _absolute(value),
 )
 snapshot_argument = click.argument("snapshot")
 

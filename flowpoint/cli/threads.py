@@ -61,7 +61,7 @@ def _shell(store: str) -> ModuleType:
         from flowpoint.agents import shell
     except ImportError as error:
         raise UsageError(
-            f"cannot open {store}: {error.name} is not installed; pip install flowpoint[agents]"
+            f"cannot open {store}: {error.name} is not installed; in a checkout of FlowPoint: pip install '.[agents]'"
         ) from error
     return shell
 

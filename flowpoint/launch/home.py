@@ -73,7 +73,8 @@ class RunRecord:
 
     socket, token: the job's HTTP interface. storage: the folder of its checkpoints, or "memory". resume: the command that
     continues it. started, ended: epoch ms. outcome: the kind of the run's last event; empty while it runs and after a crash.
-    traits: what the next run compares its job file with (`launch.traits`).
+    traits: what the next run compares its job file with (`launch.traits`). refused: why a later start did not come about;
+    it has left this record as it was.
     """
 
     name: str
@@ -89,6 +90,7 @@ class RunRecord:
     reason: str = ""
     workers: tuple[ProcessId, ...] = ()
     traits: Mapping[str, str] = field(default_factory=dict)
+    refused: str = ""
 
     def to_json(self) -> str:
         """As text."""

@@ -52,6 +52,11 @@ from flowpoint.protocol.restart import GiveUp, Verdict
 
 HISTORY_MAX = 32
 
+FINISHED_BEFORE = (
+    "the job had finished before; --fresh runs it again from the start, and needs another output folder, or "
+    "--take-output, where the first run has written files"
+)
+
 _Step = tuple[JobState, list[JobAction]]
 
 
@@ -149,9 +154,7 @@ class JobLife:
             case ev.AllDeployed():
                 return self._on_deployed(event)
             case ev.FoundFinished():
-                return self._end(
-                    JobState.FINISHED, 0, "the job had finished before; --fresh runs it again from the start"
-                )
+                return self._end(JobState.FINISHED, 0, FINISHED_BEFORE)
             case ev.AllEnded():
                 return self._on_ended()
             case ev.FailureSeen():
