@@ -24,6 +24,7 @@ from flowpoint.coordinator.takeover import Takeover
 from flowpoint.errors import (
     FINAL_ERRORS,
     IncompatibleStateError,
+    LostLogError,
     NotFoundError,
     SnapshotError,
     StorageError,
@@ -112,11 +113,11 @@ class Preparation:
         """Begin the next attempt.
 
         Raises:
-            JobError, SnapshotError: no attempt can start from what is there.
+            JobError, SnapshotError: no attempt can start from what is there, or it is not there any more.
             StorageError, OutcomeUnknown: trying again may help.
             Fenced: a newer coordinator is at work.
         """
-        entries = standing(await self._log.entries())
+        entries = await self._read_log()
         done = await self._settle_lineage(entries)
         if done is not None:
             return done
@@ -131,6 +132,13 @@ class Preparation:
             if self._founds and any(entry.lineage != self._lineage for entry in entries):
                 await self._abandon(begun)
             raise
+
+    async def _read_log(self) -> list[CommitEntry]:
+        try:
+            return standing(await self._log.entries())
+        except LostLogError as error:
+            # Never a new start: what this lineage has committed would be taken back, or come twice.
+            raise LostLogError(f"cannot go on from the checkpoints in {self.job.place.name}: {error}") from error
 
     async def _abandon(self, begun: CommitEntry) -> None:
         """A start that is refused must not change what the next `run` continues."""
