@@ -165,9 +165,21 @@ class Home:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Home:
-        """The home that the environment names, by default `~/.flowpoint`."""
+        """The home that the environment names, by default `~/.flowpoint`.
+
+        Raises:
+            UsageError: its path is not UTF-8, as the paths of RocksDB's files have to be.
+        """
         named = (os.environ if environment is None else environment).get("FLOWPOINT_HOME")
-        return cls(Path(named or "~/.flowpoint").expanduser().absolute())
+        root = Path(named or "~/.flowpoint").expanduser().absolute()
+        try:
+            str(root).encode()
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"cannot use {os.fsencode(root)!r} as FLOWPOINT_HOME: its path is not UTF-8, and RocksDB takes no other; "
+                "set FLOWPOINT_HOME to a folder whose path is"
+            ) from None
+        return cls(root)
 
     def job(self, name: str) -> JobFolder:
         """The folder of a job, which need not exist."""

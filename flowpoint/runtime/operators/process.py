@@ -92,7 +92,7 @@ class Process:
 
     def open(self, subtask: int, parallelism: int) -> None:
         """Let the function prepare. Raises UserCodeError when it cannot."""
-        with naming(self.uid, "open()", USER_RAISED):
+        with naming(self.uid, "open()", is_awaited=False):
             self._function.open(OpenContext(self.uid, subtask, parallelism))
         self._is_open = True
 
@@ -100,7 +100,7 @@ class Process:
         """Let the function release what it took, once, if it was opened."""
         if self._is_open:
             self._is_open = False
-            with naming(self.uid, "close()", USER_RAISED):
+            with naming(self.uid, "close()", is_awaited=False):
                 self._function.close()
 
     # ------------------------------------------------------------------ records
