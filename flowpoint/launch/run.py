@@ -45,7 +45,7 @@ from flowpoint.plan.compile import CompiledJob, compile_graph
 from flowpoint.plan.graph import StreamGraph
 from flowpoint.protocol.job import FINISHED_BEFORE
 from flowpoint.protocol.job_table import JobState
-from flowpoint.protocol.recovery import AlreadyFinished, CommitKind, Refuse, end_of, standing
+from flowpoint.protocol.recovery import AlreadyFinished, Refuse, end_of, standing
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.location import locate
 from flowpoint.snapshot.places import Place
