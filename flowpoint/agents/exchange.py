@@ -16,16 +16,18 @@ import sqlite3
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from flowpoint.agents.core import SaverCore
-from flowpoint.agents.envelope import PUT, Body, Header, Writes, body_bytes
+from flowpoint.agents.envelope import PUT, Body, Header, Writes
 from flowpoint.agents.kv import Section, part
 from flowpoint.agents.log import Head
 from flowpoint.agents.reading import Place, writes_prefix
 from flowpoint.agents.retention import records_of
 from flowpoint.agents.values import Raw, ValueSerde
 from flowpoint.errors import UsageError
+
+_FIELDS: Final = frozenset({"ns", "id", "parent", "moved", "at_ms", "version", "checkpoint", "metadata"})
 
 
 def exported(core: SaverCore, threads: Iterable[str]) -> Iterator[str]:
@@ -72,6 +74,9 @@ def imported(core: SaverCore, lines: Iterable[str]) -> int:
         try:
             one = json.loads(line)
             thread = one["thread"]
+            missing = sorted(_FIELDS - one.keys())
+            if missing:
+                raise KeyError(*missing)
             channels = {name: _raw(text) for name, text in one["channels"].items()}
             writes = [(path, task, i, name, _raw(text), v) for path, task, i, name, text, v in one["writes"]]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -186,7 +191,7 @@ def _append(core: SaverCore, one: dict[str, Any], channels: dict[str, Raw], writ
     out: dict[bytes, bytes] = {}
     refs = {name: core.values.save_raw(thread, data, core.sizes.changed, out) for name, data in channels.items()}
     where = f"checkpoint {id_} of thread {thread!r}"
-    body = body_bytes(Body(one["checkpoint"], one["metadata"], refs), where)
+    body = core.envelopes.body(Body(one["checkpoint"], one["metadata"], refs), where)
     at_ms = one["at_ms"] or core.world.wall_ms()
     header = Header(PUT, 0, core.world.new_nonce(), at_ms, thread, ns, id_, one["parent"], version=one["version"])
     entries = []

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from flowpoint.codec.isolating import Isolator
 from flowpoint.errors import LostInputError, PlanError
-from flowpoint.runtime.contracts import END, ConnectorContext, Split, _End
+from flowpoint.runtime.contracts import END, ConnectorContext, EndOfSplit, Split
 
 _SPLITS: Final = 16
 
@@ -68,7 +68,7 @@ class _RangeReader:
         self._position = position
         self._end = end
 
-    async def read(self, n: int) -> list[Any] | _End:
+    async def read(self, n: int) -> list[Any] | EndOfSplit:
         if self._position >= self._end:
             return END
         # Whoever changes a record must not change what a later attempt reads.

@@ -24,8 +24,10 @@ from flowpoint.runtime.operators.calls import Port
 from flowpoint.runtime.operators.process import KeyedParts, Process
 from flowpoint.state.backend import Backend
 from flowpoint.state.broadcast import BroadcastAccess, BroadcastState, bind_broadcast
+from flowpoint.state.descriptor import bind
+from flowpoint.state.handles import KeyCell
 from flowpoint.state.heap import HeapBackend
-from flowpoint.state.kinds import KeyCell, ListState, MapState, ReducingState, ValueState, bind
+from flowpoint.state.kinds import ListState, MapState, ReducingState, ValueState
 from flowpoint.state.open import open_backend
 from flowpoint.state.timers import TimerService
 from tests.conformance.state_jobs import KINDS, MAX

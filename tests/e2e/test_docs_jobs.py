@@ -10,7 +10,9 @@ from tests.e2e.shell import ROOT, Shell, committed
 
 def run_job(shell: Shell, document: str, name: str) -> None:
     """Run the job that begins with the line "# name"."""
-    (text,) = re.findall(rf"```python\n(# {re.escape(name)}\n.*?)```", (ROOT / "docs" / document).read_text(), re.DOTALL)
+    (text,) = re.findall(
+        rf"```python\n(# {re.escape(name)}\n.*?)```", (ROOT / "docs" / document).read_text(), re.DOTALL
+    )
     shell.write(name, text)
     shell.run_ok("run", name, "-p", "1", "--plain", timeout=60)
 
