@@ -29,6 +29,7 @@ from xxhash import xxh3_64_hexdigest
 
 from flowpoint.codec.models import Note, facts_of, settled
 from flowpoint.errors import BadRecordError, UnknownTypeError
+from flowpoint.host.module_path import JOB_MODULE
 
 _BUILT_IN: Final = (str, bytes, bytearray, int, float, complex, list, tuple, dict, set, frozenset)
 
@@ -164,8 +165,9 @@ class TypeRegistry:
             return name
         if issubclass(cls, Enum) or shape_of(cls) is not None:
             raise UnknownTypeError(
-                f"cannot serialise a value of type {_full_name(cls)}: the job does not declare this class; use it in an "
-                f"annotation of the function that emits it, or list it in the `types` of the operator",
+                f"cannot serialise a value of type {_full_name(cls)}: the job does not declare this class; list it in "
+                f"Job(..., types=[{cls.__name__}]), or make it the type of the state that holds it, as in "
+                f"ValueState(name, {cls.__name__}), or use it in an annotation of the function that emits it",
                 _full_name(cls),
             )
         raise BadRecordError(
@@ -192,8 +194,8 @@ class TypeRegistry:
                 f"cannot read a stored {name}: the job declares several classes of this name, in {modules}; rename one"
             )
         raise UnknownTypeError(
-            f"cannot read a stored {name}: the job does not declare a class of this name; declare it again (in an annotation "
-            f"or in the `types` of the operator), under the same name",
+            f"cannot read a stored {name}: the job does not declare a class of this name; declare it again, under the "
+            f"same name (in Job(..., types=[...]), as the type of a state, or in an annotation)",
             name,
         )
 
@@ -260,7 +262,9 @@ def decode_enum(cls: type, stored: str | int) -> Enum:
 
 
 def _full_name(cls: type) -> str:
-    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    """A class as its author knows it: the module that a job file becomes is none of theirs."""
+    is_plain = cls.__module__ in ("builtins", JOB_MODULE)
+    return cls.__qualname__ if is_plain else f"{cls.__module__}.{cls.__qualname__}"
 
 
 def annotations_of(cls: type) -> Mapping[str, Any]:

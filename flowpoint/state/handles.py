@@ -1,7 +1,8 @@
 """What stands behind a declared state while it runs: reads and writes the table of one state, for the key in the cell.
 
 Invariants: state is reachable only during a keyed call, while the cell has a key. A mutable value that a user gets to
-see lies in the dirty layer from then on, so a change made in place is kept. A mutable default is copied for each key.
+see lies in the dirty layer from then on, so a change made in place is kept; and `Sharing` knows of it, so that no emitted
+record changes with it. A mutable default is copied for each key.
 
 Not here: how handles get behind declarations (`descriptor.py`), where values are kept (`tables.py`).
 """
@@ -16,6 +17,7 @@ from flowpoint.codec.keys import canonical
 from flowpoint.codec.values import IMMUTABLE, is_immutable
 from flowpoint.errors import UserCodeError
 from flowpoint.state.backend import MapTable, Table
+from flowpoint.state.sharing import Sharing
 from flowpoint.state.spec import ABSENT, TOMBSTONE
 
 PLAIN_KEYS: Final = frozenset({str, int, bytes, bool})
@@ -34,10 +36,12 @@ NO_KEY: Final = _NoKey()
 class KeyCell:
     """Holds the key of the record or timer that is being processed; NO_KEY in between."""
 
-    __slots__ = ("key",)
+    __slots__ = ("key", "sharing")
 
     def __init__(self) -> None:
         self.key: Any = NO_KEY
+        self.sharing = Sharing()
+        """What all handles of the operator tell of the values that pass through them."""
 
     def clear(self) -> None:
         """The keyed call is over."""
@@ -106,6 +110,8 @@ class ValueHandle(_SingleHandle):
 
     @value.setter
     def value(self, value: Any) -> None:
+        if type(value) not in IMMUTABLE:
+            self._cell.sharing.note(value)
         self._table.dirty[self._key()] = value
 
     def _load(self) -> Any:
@@ -117,6 +123,7 @@ class ValueHandle(_SingleHandle):
                 return value
             value = copy.deepcopy(value)
         if not is_immutable(value):
+            self._cell.sharing.begin()
             self._table.put(key, value)
         return value
 
@@ -152,19 +159,26 @@ class ListHandle(_Handle):
     @property
     def value(self) -> list[Any]:
         """The list itself; changes made to it in place are kept."""
+        self._cell.sharing.begin()
         return self._write()
 
     @value.setter
     def value(self, values: Iterable[Any]) -> None:
-        self._table.put(self._key(), list(values))
+        own = list(values)
+        self._cell.sharing.note_all(own)
+        self._table.put(self._key(), own)
 
     def append(self, value: Any) -> None:
         """Add one value at the end."""
+        if type(value) not in IMMUTABLE:
+            self._cell.sharing.note(value)
         self._write().append(value)
 
     def extend(self, values: Iterable[Any]) -> None:
         """Add values at the end."""
-        self._write().extend(values)
+        added = list(values)
+        self._cell.sharing.note_all(added)
+        self._write().extend(added)
 
     def clear(self) -> None:
         """Forget the list."""
@@ -174,6 +188,7 @@ class ListHandle(_Handle):
         values = self._read()
         if not IMMUTABLE.issuperset(map(type, values)):
             # The loop may change what it is given.
+            self._cell.sharing.note_all(values)
             values = self._write()
         return iter(values)
 
@@ -203,6 +218,7 @@ class ReducingHandle(_SingleHandle):
         key = self._key()
         value = self._table.load(key, None)
         if not is_immutable(value):
+            self._cell.sharing.begin()
             self._table.put(key, value)
         return value
 
@@ -210,7 +226,10 @@ class ReducingHandle(_SingleHandle):
         """Take in one value more: the first one itself, then `reduce(result so far, value)`."""
         key = self._key()
         before = self._table.load(key, ABSENT)
-        self._table.put(key, value if before is ABSENT else self._reduce(before, value))
+        result = value if before is ABSENT else self._reduce(before, value)
+        if type(result) not in IMMUTABLE:
+            self._cell.sharing.note(result)
+        self._table.put(key, result)
 
     def clear(self) -> None:
         """Forget everything that was added."""
@@ -235,12 +254,15 @@ class MapHandle(_Handle, MutableMapping[Any, Any]):
         if value is ABSENT:
             raise KeyError(map_key)
         if type(value) not in IMMUTABLE and not is_immutable(value):
+            self._cell.sharing.begin()
             self._table.put(key, map_key, value)
         return value
 
     def __setitem__(self, map_key: Any, value: Any) -> None:
         if type(map_key) not in PLAIN_KEYS:
             canonical(map_key)
+        if type(value) not in IMMUTABLE:
+            self._cell.sharing.note(value)
         self._table.put(self._key(), map_key, value)
 
     def __delitem__(self, map_key: Any) -> None:

@@ -130,6 +130,39 @@ def test_union_with_something_else_is_refused():
         Job("demo").source("a source").union([1])
 
 
+@pytest.mark.parametrize("method", ["count", "sum", "min", "max", "reduce", "aggregate"])
+def test_a_keyed_method_without_key_by_says_what_is_missing(method):
+    stream = Job("demo").source("a source").map(abs)
+
+    with pytest.raises(
+        PlanError, match=rf"{method} at test_job.py:\d+ needs a keyed stream.*key_by\(\.\.\.\)\.{method}\("
+    ):
+        getattr(stream, method)()
+
+
+@pytest.mark.parametrize("method", ["map", "count", "sink", "key_by"])
+def test_two_streams_take_nothing_but_process(method):
+    job = Job("demo")
+    connected = job.source("a source").connect(job.source("another"))
+
+    with pytest.raises(PlanError, match=rf"{method} at test_job.py:\d+ cannot follow connect: .*process\("):
+        getattr(connected, method)(abs)
+
+
+@pytest.mark.parametrize("make", [lambda s: s, lambda s: s.key_by(len), lambda s: s.connect(s)])
+def test_what_no_stream_has_is_an_ordinary_attribute_error(make):
+    stream = make(Job("demo").source("a source"))
+
+    assert not hasattr(stream, "windows_of")
+    assert not hasattr(stream, "_anything")
+
+
+def test_connectors_are_found_when_looked_for_in_the_wrong_place():
+    with pytest.raises(ImportError, match="from flowpoint.connectors import FileSink"):
+        from flowpoint import FileSink  # noqa: F401
+    assert not hasattr(flowpoint, "NoSuchThing")
+
+
 @pytest.mark.parametrize("method", ["map", "filter", "flat_map", "key_by", "union", "sink"])
 def test_a_stream_method_right_after_key_by_says_what_is_missing(method):
     keyed = Job("demo").source("a source").key_by(len)

@@ -49,13 +49,12 @@ def process(function, key=first, state=None, has_event_time=True, **more):
 
 def connected(function, keys=(first, first), broadcast=None, **more):
     """The operator of a function with two inputs; `broadcast` says which one is."""
-    state = backend()
+    keyed = keyed_parts(function, backend()) if any(keys) else None
     access = None
     if broadcast is not None:
-        access = BroadcastAccess()
+        access = BroadcastAccess(keyed.cell.sharing if keyed is not None else None)
         bind_broadcast(function, backend(), access)
     ports = tuple(Port(f"process{i + 1}", keys[i], f"key_by({i})", is_broadcast=broadcast == i) for i in (0, 1))
-    keyed = keyed_parts(function, state) if any(keys) else None
     return Process("p", function, ports, lambda: 0, keyed=keyed, access=access, **more)
 
 
