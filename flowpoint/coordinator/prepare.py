@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from flowpoint.coordinator.branch import gone_on_note, has_gone_on, origin_in
 from flowpoint.coordinator.changed_state import changes_of_state
 from flowpoint.coordinator.job import JobToRun
 from flowpoint.coordinator.origin import Origin, facts, has_checkpoint, origin_of, rescaled_to
@@ -199,8 +200,10 @@ class Preparation:
         """Which lineage this coordinator goes on with or founds, or that there is nothing left to do."""
         wishes = self.job.wishes
         if self._lineage is None and wishes.source:
-            await self._found_branch(entries)
-            return None
+            if not await has_gone_on(self._host, entries, wishes.source):
+                await self._found_branch(entries)
+                return None
+            self.warn_once(gone_on_note(self.job.plan.job, wishes.source, entries[-1].checkpoint))
         if self._lineage is None and (wishes.fresh or not entries):
             self._lineage, self._founds = self._host.new_id(), True
             return None
@@ -223,7 +226,7 @@ class Preparation:
         found = await find_snapshot(self._host.disk, self._host.new_id, wishes.source)
         manifest = found.manifest
         self._require_time(manifest, found.path)
-        origin = Origin(found.path, manifest.lineage, manifest.id, wishes.claim, manifest.handed_on)
+        origin = origin_in(found, claim=wishes.claim)
         newest = entries[-1].lineage if entries else ""
         is_again = origin_of(entries, newest) == origin and not has_checkpoint(entries, newest, beyond=manifest.id)
         self._lineage = newest if is_again else self._host.new_id()

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
+from flowpoint.coordinator.branch import has_gone_on
 from flowpoint.coordinator.coordinator import Coordinator
 from flowpoint.coordinator.ending import Outcome
 from flowpoint.coordinator.incidents import failure_of
@@ -96,12 +97,12 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
         UsageError, ConfigError, PlanError: the job cannot be started as asked; nothing was started.
     """
     assembled = _assemble(options)
-    if options.source is not None:
+    home = Home.from_environment()
+    check_place(assembled.settings.checkpoint.storage)
+    if options.source is not None and not _has_claimed(assembled, home, options.source):
         # That there is no such snapshot is said before anything is started.
         options = replace(options, source=locate(options.source)[0].path)
         assembled = replace(assembled, options=options)
-    home = Home.from_environment()
-    check_place(assembled.settings.checkpoint.storage)
     host = SystemHost("coordinator", str(home.job(assembled.name).path))
     claim = claim_job(home, assembled.name, ProcessId(host.pid, host.start_time))
     outcome: Outcome | None = None
@@ -116,6 +117,20 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
         else:
             claim.release(_LAST[state].value, ended=host.wall_ms(), reason=reason, resume=run.resume)
     return outcome.exit_code
+
+
+def _has_claimed(assembled: _Assembled, home: Home, source: str) -> bool:
+    """Whether the job has taken this snapshot over and gone on from it, so that it need not be there any more."""
+    if not assembled.options.claim:
+        return False
+    host = SystemHost("shell", str(home.root))
+    place = open_place(host, assembled.settings.checkpoint, assembled.name, str(home.checkpoints(assembled.name)))
+
+    async def look() -> bool:
+        entries = standing(await CommitLog(place.storage, "", host).entries())
+        return await has_gone_on(host, entries, os.path.abspath(source))
+
+    return asyncio.run(look())
 
 
 def _assemble(options: RunOptions) -> _Assembled:
@@ -216,9 +231,12 @@ class _Run:
     async def _continued_entries(self) -> list[CommitEntry]:
         """The commit log that this run goes on with; empty when the person says to begin with something else."""
         options = self._assembled.options
-        if options.fresh or options.source is not None:
+        if options.fresh:
             return []
-        return standing(await CommitLog(self._place.storage, "", self._host).entries())
+        entries = standing(await CommitLog(self._place.storage, "", self._host).entries())
+        if options.source is not None and not await has_gone_on(self._host, entries, os.path.abspath(options.source)):
+            return []
+        return entries
 
     def _rescaled(self, entries: list[CommitEntry]) -> int:
         """The parallelism that the job has by a rescale in an earlier run, unless the person says another one now."""

@@ -37,6 +37,11 @@ class FoundSnapshot:
         return f"{self.storage.root}/{name}"
 
 
+def snapshot_path(path: str) -> str:
+    """The folder of the snapshot that a person names by its folder or by the manifest in it."""
+    return path.removesuffix(f"/{names.MANIFEST}").rstrip("/")
+
+
 async def find_snapshot(disk: Disk, new_id: Callable[[], str], path: str) -> FoundSnapshot:
     """The checkpoint or savepoint at an absolute path: its folder, or the manifest in it.
 
@@ -45,7 +50,7 @@ async def find_snapshot(disk: Disk, new_id: Callable[[], str], path: str) -> Fou
         SnapshotError: its manifest is damaged.
         StorageError: it cannot be read at the moment.
     """
-    path = path.removesuffix(f"/{names.MANIFEST}").rstrip("/")
+    path = snapshot_path(path)
     if not await _has_manifest(disk, path):
         raise NotFoundError(
             f"there is no snapshot at {path}: it has no {names.MANIFEST}; give the folder of a savepoint "
