@@ -19,6 +19,7 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from flowpoint.errors import ConfigError
+from flowpoint.launch.given_files import read_given
 from flowpoint.launch.settings_keys import PARSERS, NotSupportedError, Value
 from flowpoint.model.settings import CheckpointSettings, Settings
 
@@ -70,11 +71,9 @@ def available_cores() -> int:
 def _from_file(path: str | None) -> Iterator[Given]:
     if path is None:
         return
+    content = read_given(path, "configuration file", error=ConfigError)
     try:
-        with open(path, "rb") as file:
-            table = tomllib.load(file)
-    except OSError as error:
-        raise ConfigError(f"configuration file {path} cannot be read: {error.strerror}") from error
+        table = tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"configuration file {path} is not TOML: {error}") from error
     yield from _from_tables(table, f"in {path}")

@@ -30,6 +30,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from flowpoint.errors import FlowPointError, UsageError
 from flowpoint.host.module_path import JOB_MODULE, put_last
+from flowpoint.launch.given_files import read_given
 from flowpoint.launch.params import Params
 from flowpoint.plan.graph import StreamGraph
 
@@ -70,18 +71,12 @@ def load_source(path: str) -> JobSource:
     """Read a job file.
 
     Raises:
-        UsageError: There is no such file, or it cannot be read.
+        UsageError: There is no such file, it is no regular one, or it cannot be read.
     """
     absolute = os.path.abspath(path)
     if os.path.isdir(absolute):
         raise UsageError(f"job file {path} is a folder: give the Python file in it")
-    try:
-        with open(absolute, "rb") as file:
-            return JobSource(absolute, file.read())
-    except FileNotFoundError:
-        raise UsageError(f"job file {path} does not exist: looked for {absolute}") from None
-    except OSError as error:
-        raise UsageError(f"job file {path} cannot be read: {error.strerror}") from error
+    return JobSource(absolute, read_given(path, "job file"))
 
 
 def build_job(source: JobSource, params: Mapping[str, str], warn: Callable[[str], None] | None = None) -> JobObject:

@@ -99,9 +99,12 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
     assembled = _assemble(options)
     home = Home.from_environment()
     check_place(assembled.settings.checkpoint.storage)
-    if options.source is not None and not _has_claimed(assembled, home, options.source):
-        # That there is no such snapshot is said before anything is started.
-        options = replace(options, source=locate(options.source)[0].path)
+    if options.source is not None:
+        source = os.path.abspath(options.source)
+        if not _has_claimed(assembled, home, source):
+            # That there is no such snapshot is said before anything is started.
+            source = locate(source)[0].path
+        options = replace(options, source=source)
         assembled = replace(assembled, options=options)
     host = SystemHost("coordinator", str(home.job(assembled.name).path))
     claim = claim_job(home, assembled.name, ProcessId(host.pid, host.start_time))
@@ -128,7 +131,7 @@ def _has_claimed(assembled: _Assembled, home: Home, source: str) -> bool:
 
     async def look() -> bool:
         entries = standing(await CommitLog(place.storage, "", host).entries())
-        return await has_gone_on(host, entries, os.path.abspath(source))
+        return await has_gone_on(host, entries, source)
 
     return asyncio.run(look())
 
@@ -234,7 +237,7 @@ class _Run:
         if options.fresh:
             return []
         entries = standing(await CommitLog(self._place.storage, "", self._host).entries())
-        if options.source is not None and not await has_gone_on(self._host, entries, os.path.abspath(options.source)):
+        if options.source is not None and not await has_gone_on(self._host, entries, options.source):
             return []
         return entries
 
