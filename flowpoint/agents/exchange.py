@@ -16,7 +16,7 @@ import sqlite3
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from flowpoint.agents.core import SaverCore
 from flowpoint.agents.envelope import PUT, Body, Header, Writes
@@ -26,6 +26,8 @@ from flowpoint.agents.reading import Place, writes_prefix
 from flowpoint.agents.retention import records_of
 from flowpoint.agents.values import Raw, ValueSerde
 from flowpoint.errors import UsageError
+
+_FIELDS: Final = frozenset({"ns", "id", "parent", "moved", "at_ms", "version", "checkpoint", "metadata"})
 
 
 def exported(core: SaverCore, threads: Iterable[str]) -> Iterator[str]:
@@ -72,6 +74,9 @@ def imported(core: SaverCore, lines: Iterable[str]) -> int:
         try:
             one = json.loads(line)
             thread = one["thread"]
+            missing = sorted(_FIELDS - one.keys())
+            if missing:
+                raise KeyError(*missing)
             channels = {name: _raw(text) for name, text in one["channels"].items()}
             writes = [(path, task, i, name, _raw(text), v) for path, task, i, name, text, v in one["writes"]]
         except (ValueError, KeyError, TypeError, AttributeError) as error:

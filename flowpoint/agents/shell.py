@@ -8,13 +8,15 @@ Not here: arguments and tables (`cli.threads`).
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from langgraph.checkpoint.base.id import uuid6
+from langgraph.graph import StateGraph
 
 from flowpoint.agents.conflicts import token
 from flowpoint.agents.core import SaverCore, stored_of
@@ -24,11 +26,14 @@ from flowpoint.agents.opening import SaverOptions
 from flowpoint.agents.reading import Place, Saved
 from flowpoint.agents.rocks import RocksSaver
 from flowpoint.agents.saver import CoreSaver
+from flowpoint.agents.schema import Schema
 from flowpoint.agents.serde import StrictSerde
 from flowpoint.agents.stored import Stored
 from flowpoint.agents.types import classes_in, types_of
-from flowpoint.errors import NotFoundError, UsageError
+from flowpoint.errors import FlowPointError, NotFoundError, UsageError
 from flowpoint.host.module_path import put_last
+
+T = TypeVar("T")
 
 
 class LookingSerde(StrictSerde):
@@ -49,7 +54,7 @@ def open_store(path: str, *, change: bool, create: bool = False, **options: Unpa
     Values of unknown classes are shown, unless `types` are given: then they are refused, as for a graph that runs.
 
     Raises:
-        UsageError: there is no store.
+        NotFoundError: there is no store.
         StoreInUseError: somebody has it open, and it shall be changed.
     """
     if os.path.exists(os.path.join(path, "CURRENT")):
@@ -61,7 +66,7 @@ def open_store(path: str, *, change: bool, create: bool = False, **options: Unpa
     elif create:
         saver = RocksSaver(path, **options)
     else:
-        raise UsageError(f"cannot open {path}: there is no store of threads; check the path")
+        raise NotFoundError(f"cannot open {path}: there is no store of threads; check the path")
     if "types" not in options:
         saver.core.values = saver.core.reader.values = saver.core.values.with_serde(LookingSerde())
     return saver
@@ -71,22 +76,80 @@ def loaded(name: str) -> Any:
     """What `module:name` stands for, with the current folder at the end of the path.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is none, or its module cannot be imported.
     """
     module, colon, attribute = name.partition(":")
-    if not colon:
+    if not colon or not module or not attribute:
         raise UsageError(f"cannot load {name!r}: write it as module:name")
     put_last(os.getcwd())
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise UsageError(f"cannot load {name!r}: {error}; run it where the module can be imported") from error
+    except Exception as error:
+        raise _as_users(error, f"cannot load {name!r}: its module raised") from error
+
+
+def schema_of(name: str) -> Schema:
+    """The schema that `module:name` stands for: one itself, or what a function without arguments returns.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    return _of_kind(name, loaded(name), Schema, "a schema, as `Schema.of` makes it")
+
+
+def graph_of(name: str) -> StateGraph[Any]:
+    """The uncompiled graph that `module:name` stands for: one itself, or what a function without arguments returns.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    thing = loaded(name)
+    # A compiled graph knows what it was compiled from.
+    return _of_kind(name, getattr(thing, "builder", thing), StateGraph, "a StateGraph")
+
+
+def _of_kind(name: str, thing: Any, kind: type[T], wanted: str) -> T:
+    seen = f"it is a {type(thing).__name__}"
+    if callable(thing) and not isinstance(thing, kind):
+        thing, seen = _called(name, thing)
+    if not isinstance(thing, kind):
+        raise UsageError(
+            f"cannot use {name!r}: {seen}; name {wanted}, or a function without arguments that returns one"
+        )
+    return thing
+
+
+def _called(name: str, function: Callable[..., Any]) -> tuple[Any, str]:
+    """What a function without required arguments returns, and a word for what was seen."""
+    try:
+        inspect.signature(function).bind()
+    except (TypeError, ValueError):
+        return function, "it cannot be called without arguments"
+    try:
+        made = function()
+    except FlowPointError:
+        raise
+    except Exception as error:
+        raise _as_users(error, f"cannot use {name!r}: it raised") from error
+    return made, f"it returned a {type(made).__name__}"
+
+
+def _as_users(error: Exception, what: str) -> UsageError:
+    return UsageError(f"{what} {type(error).__name__}: {error}; run it by itself to see where")
 
 
 def declared(names: Iterable[str]) -> tuple[StrictSerde, tuple[type, ...]]:
-    """A serde for the classes and graphs that `module:name` stand for, and the classes themselves."""
-    things = [loaded(name) for name in names]
-    classes = [one for thing in things for one in ([thing] if isinstance(thing, type) else types_of(thing))]
+    """A serde for the classes and graphs that `module:name` stand for, and the classes themselves.
+
+    Raises:
+        UsageError: one is neither a class nor a graph.
+    """
+    classes: list[type] = []
+    for name in names:
+        thing = loaded(name)
+        classes += [thing] if isinstance(thing, type) else types_of(graph_of(name))
     return StrictSerde(classes), classes_in(classes)
 
 
@@ -105,8 +168,10 @@ def found(core: SaverCore, thread: str, ns: str, id: str | None) -> Saved:
         raise NotFoundError(f"there is no thread {thread!r}" + (f" with namespace {ns!r}" if ns else ""))
     matching = [one for one in ids if id and (one.startswith(id) or one.endswith(id))]
     if len(matching) != 1:
+        several = f"; give its end: {', '.join(one[-6:] for one in matching[:5])}" if matching else ""
         raise NotFoundError(
-            f"{len(matching) or 'no'} checkpoints of thread {thread!r} match {id!r}; give more of the id"
+            f"{len(matching) or 'no'} checkpoints of thread {thread!r} match {id!r}"
+            + (several or "; `flowpoint threads history` shows their ids")
         )
     saved = core.get(place, matching[0], for_run=False)
     assert saved is not None

@@ -1,14 +1,12 @@
 """`flowpoint checkpoints`: the checkpoints of a job, running or not, as the tree that they are.
 
-How it works: a checkpoint's parent is the one that was restored or completed last before it. The line to the newest
-one runs straight down; what branches off it (after a fall-back, an older one has a second child) stands indented
-below the checkpoint that it branches off from.
+How it works: a checkpoint's parent is the one that was restored or completed last before it. After a fall-back, an older
+one has a second child: a branch (`output.as_tree`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from operator import itemgetter
 
 import click
 
@@ -17,9 +15,6 @@ from flowpoint.errors import NotFoundError
 from flowpoint.launch.client import JobClient
 from flowpoint.launch.control import Data
 from flowpoint.launch.home import Home
-
-_BRANCH: Final = "├─ "
-_CONTINUED: Final = "│  "
 
 
 @click.command(name="checkpoints", short_help="Show the checkpoints of a job.")
@@ -45,33 +40,10 @@ def command(job: str, as_json: bool) -> None:
                 output.size(checkpoint["bytes"]),
                 str(checkpoint["reason"] or checkpoint["path"] or "-"),
             )
-            for indent, checkpoint in as_tree(checkpoints)
+            for indent, checkpoint in output.as_tree(checkpoints, itemgetter("id"), itemgetter("parent"))
         ],
         right=frozenset({"PARENT", "ATTEMPT", "TOOK", "SIZE"}),
     )
-
-
-def as_tree(checkpoints: Sequence[Data]) -> list[tuple[str, Data]]:
-    """(indentation, checkpoint): each below its parent, in the order given; the newest child of each comes last."""
-    children: dict[int, list[int]] = {}
-    newest: dict[int, int] = {}
-    roots: list[int] = []
-    for at, checkpoint in enumerate(checkpoints):
-        # The parent is the last one before it of that number: a number is used again after a fall-back.
-        parent = newest.get(checkpoint["parent"])
-        (roots if parent is None else children.setdefault(parent, [])).append(at)
-        newest[checkpoint["id"]] = at
-    rows: list[tuple[str, Data]] = []
-    waiting = [("", "", at) for at in reversed(roots)]
-    while waiting:
-        indent, marker, at = waiting.pop()
-        rows.append((f"{indent}{marker}", checkpoints[at]))
-        inner = indent + _CONTINUED if marker else indent
-        *branches, line = children.get(at, [None])
-        if line is not None:
-            waiting.append((inner, "", line))
-        waiting += [(inner, _BRANCH, branch) for branch in reversed(branches) if branch is not None]
-    return rows
 
 
 def _checkpoints(home: Home, job: str) -> list[Data]:

@@ -13,6 +13,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 import click
 
@@ -37,6 +38,7 @@ COMMANDS = {
     "migrate": "migrate",
     "dispose": "dispose",
     "threads": "threads",
+    "doctor": "doctor",
 }
 """Command -> its module in this room, which has it as `command`. In the order that a newcomer needs them."""
 
@@ -87,4 +89,8 @@ def execute(arguments: Sequence[str]) -> int:
 
 def main() -> None:
     """The entry point of the `flowpoint` script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A path need not be text in the terminal's encoding, and is shown all the same.
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(execute(sys.argv[1:]))

@@ -7,16 +7,24 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import click
+
+T = TypeVar("T")
+
+_BRANCH: Final = "├─ "
+_CONTINUED: Final = "│  "
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 job_argument = click.argument("job")
 to_option = click.option(
-    "--to", metavar="DIR", help="Make a savepoint, in this folder.", callback=lambda _, __, value: _absolute(value)
+    "--to",
+    metavar="DIR",
+    help="Make a savepoint, in a folder DIR/savepoint-JOB-ID of its own; its path is printed.",
+    callback=lambda _, __, value: _absolute(value),
 )
 snapshot_argument = click.argument("snapshot")
 
@@ -41,6 +49,34 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: 
             for name, cell, width in zip(header, line, widths, strict=True)
         ]
         click.echo("  ".join(cells).rstrip())
+
+
+def as_tree(
+    items: Sequence[T], id_of: Callable[[T], Hashable], parent_of: Callable[[T], Hashable]
+) -> list[tuple[str, T]]:
+    """(indentation, item): each below its parent, in the order given.
+
+    The line to the newest child runs straight down; older ones branch off, indented, before it.
+    """
+    children: dict[int, list[int]] = {}
+    newest: dict[Hashable, int] = {}
+    roots: list[int] = []
+    for at, item in enumerate(items):
+        # The parent is the last one before it of that id: the number of a checkpoint is used again after a fall-back.
+        parent = newest.get(parent_of(item))
+        (roots if parent is None else children.setdefault(parent, [])).append(at)
+        newest[id_of(item)] = at
+    rows: list[tuple[str, T]] = []
+    waiting = [("", "", at) for at in reversed(roots)]
+    while waiting:
+        indent, marker, at = waiting.pop()
+        rows.append((f"{indent}{marker}", items[at]))
+        inner = indent + _CONTINUED if marker else indent
+        *branches, line = children.get(at, [None])
+        if line is not None:
+            waiting.append((inner, "", line))
+        waiting += [(inner, _BRANCH, branch) for branch in reversed(branches) if branch is not None]
+    return rows
 
 
 def count(value: float | None) -> str:

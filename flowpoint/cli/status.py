@@ -58,6 +58,7 @@ def _of_ended(record: RunRecord) -> Data:
         "pid": None,
         "started": record.started,
         "ended": record.ended or None,
+        "refused": record.refused,
     }
 
 
@@ -69,7 +70,11 @@ def _ended_lines(record: RunRecord) -> list[tuple[str, str]]:
         ("started", output.moment(record.started)),
         ("ended", output.moment(record.ended)),
     ]
-    return lines + ([("reason", record.reason)] if record.reason else [])
+    if record.reason:
+        lines.append(("reason", record.reason))
+    if record.refused:
+        lines.append(("last start", f"refused: {record.refused}"))
+    return lines
 
 
 def _lines(status: Data) -> list[tuple[str, str]]:

@@ -61,7 +61,7 @@ def _shell(store: str) -> ModuleType:
         from flowpoint.agents import shell
     except ImportError as error:
         raise UsageError(
-            f"cannot open {store}: {error.name} is not installed; pip install flowpoint[agents]"
+            f"cannot open {store}: {error.name} is not installed; in a checkout of FlowPoint: pip install '.[agents]'"
         ) from error
     return shell
 
@@ -116,7 +116,10 @@ def list_(store: str, keys: tuple[str, ...], as_json: bool) -> None:
 @click.option("--limit", type=click.IntRange(1), default=None, help="Only the newest so many.")
 @output.json_option
 def history(store: str, keys: tuple[str, ...], thread: str, limit: int | None, as_json: bool) -> None:
-    """Show the tree of a thread's checkpoints, newest first, with forks and heads."""
+    """Show the tree of a thread's checkpoints, newest first: what branches off stands indented above where it does.
+
+    Other commands take a part of an id. Ids of one moment begin alike, so its last characters tell more.
+    """
     with _opened(store, keys) as saver:
         from flowpoint.agents.shell import found
 
@@ -125,28 +128,30 @@ def history(store: str, keys: tuple[str, ...], thread: str, limit: int | None, a
     if as_json:
         output.print_json(lines)
         return
-    children: dict[Any, int] = {}
-    for line in lines:
-        children[line["ns"], line["parent"]] = children.get((line["ns"], line["parent"]), 0) + 1
-    rows = []
-    for line in lines:
-        marks = ["head"] * line["head"] + ["branch"] * line["branch"]
-        if children.get((line["ns"], line["id"]), 0) > 1:
-            marks.append("fork")
-        rows.append(
-            (
-                line["id"],
-                line["parent"] or "-",
-                line["ns"] or "-",
-                str(line["step"]),
-                str(line["source"]),
-                str(line["pending"]),
-                output.moment(line["written"]),
-                " ".join(marks),
-            )
+    # Oldest first, a tree stands below its root; newest first it is the same picture upside down.
+    rows = [
+        (
+            f"{indent}{line['id']}",
+            line["parent"] or "-",
+            line["ns"] or "-",
+            str(line["step"]),
+            str(line["source"]),
+            str(line["pending"]),
+            output.moment(line["written"]),
+            " ".join(["head"] * line["head"] + ["branch"] * line["branch"]),
         )
+        for indent, line in reversed(output.as_tree(list(reversed(lines)), _in_space, _parent_in_space))
+    ]
     header = ("CHECKPOINT", "PARENT", "NAMESPACE", "STEP", "SOURCE", "PENDING", "WRITTEN", "")
     output.print_table(header, rows, right=frozenset({"STEP", "PENDING"}))
+
+
+def _in_space(line: dict[str, Any]) -> tuple[str, str]:
+    return line["ns"], line["id"]
+
+
+def _parent_in_space(line: dict[str, Any]) -> tuple[str, str | None]:
+    return line["ns"], line["parent"]
 
 
 def _first_space(saver: CoreSaver, thread: str) -> str:
@@ -172,7 +177,12 @@ def _line(saver: CoreSaver, saved: Saved) -> dict[str, Any]:
 @command.command(short_help="Show what a thread holds.")
 @_store
 @_thread
-@click.option("--at", default=None, metavar="ID", help="Which checkpoint; part of its id will do. The head otherwise.")
+@click.option(
+    "--at",
+    default=None,
+    metavar="ID",
+    help="Which checkpoint; the beginning or end of its id will do. The head otherwise.",
+)
 @_ns
 @output.json_option
 def show(store: str, keys: tuple[str, ...], thread: str, at: str | None, ns: str, as_json: bool) -> None:
@@ -196,7 +206,7 @@ def show(store: str, keys: tuple[str, ...], thread: str, at: str | None, ns: str
         click.echo(f"  pending: {channel} = {_short(value)}  (task {task})")
 
 
-@command.command()
+@command.command(short_help="Show what changed between two checkpoints.")
 @_store
 @_thread
 @click.argument("before")
@@ -204,7 +214,7 @@ def show(store: str, keys: tuple[str, ...], thread: str, at: str | None, ns: str
 @_ns
 @output.json_option
 def diff(store: str, keys: tuple[str, ...], thread: str, before: str, after: str, ns: str, as_json: bool) -> None:
-    """Show what changed between two checkpoints."""
+    """Show what changed between two checkpoints; the beginning or end of an id will do."""
     with _opened(store, keys) as saver:
         from flowpoint.agents.shell import changes, found, plain
 
@@ -225,7 +235,9 @@ def _short(value: Any) -> str:
 @command.command(short_help="Go back to a checkpoint.")
 @_store
 @_thread
-@click.option("--at", default=None, metavar="ID", help="After which checkpoint; part of its id will do.")
+@click.option(
+    "--at", default=None, metavar="ID", help="After which checkpoint; the beginning or end of its id will do."
+)
 @click.option("--set", "settings", multiple=True, metavar="CHANNEL=JSON", help="A value of the new checkpoint.")
 @click.option("--as-node", default=None, help="Update as if this node had written the values; needs --graph.")
 @click.option("--graph", default=None, metavar="MODULE:NAME", help="The uncompiled graph.")
@@ -256,10 +268,10 @@ def fork(
             "cannot use --schema or --types without --graph: without its code, values are left as they are"
         )
     shell = _shell(store)
-    builder = None if graph is None else shell.loaded(graph)
+    builder = None if graph is None else shell.graph_of(graph)
     code: dict[str, Any] = {}
     if graph is not None:
-        code = {"types": shell.declared((graph, *types))[1], "schema": schema and shell.loaded(schema)}
+        code = {"types": shell.declared((graph, *types))[1], "schema": schema and shell.schema_of(schema)}
     with _opened(store, keys, change=True, **code) as saver:
         saved = shell.found(saver.core, thread, ns, at)
         values = shell.parsed(settings)
@@ -289,8 +301,8 @@ def prune(store: str, keys: tuple[str, ...], thread: str | None, keep_last: int 
 def _age(text: str) -> timedelta:
     try:
         return timedelta(seconds=quantities.parse_duration(text))
-    except ValueError as error:
-        raise UsageError(f"cannot use --older-than {text!r}: it must be {error}") from error
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"cannot use --older-than {text!r}: it must be {quantities.DURATION_WANTED}") from error
 
 
 @command.command()
@@ -321,18 +333,21 @@ def delete(store: str, keys: tuple[str, ...], thread: str) -> None:
 @command.command()
 @_store
 @_some_threads
-@click.option("--schema", required=True, metavar="MODULE:NAME", help="What `Schema.of` made.")
-@click.option("--check", is_flag=True, help="Only tell what would happen.")
+@click.option(
+    "--schema", required=True, metavar="MODULE:NAME", help="What `Schema.of` made, or a function that returns it."
+)
+@click.option("--check", is_flag=True, help="Say aloud that nothing is written, which is so in any case.")
 @output.json_option
 def migrate(store: str, keys: tuple[str, ...], thread: str | None, schema: str, check: bool, as_json: bool) -> None:
     """Tell what a schema makes of the heads of threads. Exit code 1 if a run could not go on.
 
     Threads are migrated when they are read, so nothing has to be rewritten.
     """
+    wanted = _shell(store).schema_of(schema)
     with _opened(store, keys) as saver:
         from flowpoint.agents import shell
 
-        report = shell.loaded(schema).check(shell.stored_heads(saver.core, _chosen(saver, thread)))
+        report = wanted.check(shell.stored_heads(saver.core, _chosen(saver, thread)))
     if as_json:
         output.print_json({name: getattr(report, name) for name in ("threads", "migrated", "refused", "notes")})
     else:
@@ -377,7 +392,7 @@ def import_(store: str, keys: tuple[str, ...], source: str, types: tuple[str, ..
             lines = exchange.sqlite_lines(source, *shell.declared(types))
             count = exchange.imported(saver.core, lines)
         else:
-            with open(source, encoding="utf-8") as file:
+            with open(source, encoding="utf-8", errors="surrogateescape") as file:
                 count = exchange.imported(saver.core, file)
     click.echo(f"{count} checkpoints imported")
 

@@ -1,10 +1,11 @@
 """Whose output folder it is: a hidden marker with the lineage, created only if absent (rule 2).
 
 A folder is free when it has no marker and nothing else in it that counts: files that begin with a dot do not (editors
-and file managers leave them), hidden parts do. A folder with another lineage's marker is free too when nothing that
-counts is left in it. Everything else is refused unless `--take-output` says so; then the marker is replaced, and the
-files that are there stay, beside the new ones. One case needs no flag: the owner was stopped with a savepoint, and this
-lineage starts from it (`ctx.inherits`): it goes on in the same folder, and the stopped one cannot.
+and file managers leave them), hidden parts do. A folder with the marker of an earlier lineage of the same job is free
+too when nothing that counts is left in it. The marker of another job keeps its folder also when that is empty: that job
+may run, and not have written yet. Everything else is refused unless `--take-output` says so; then the marker is
+replaced, and the files that are there stay, beside the new ones. One case needs no flag: the owner was stopped with a
+savepoint, and this lineage starts from it (`ctx.inherits`): it goes on in the same folder, and the stopped one cannot.
 
 Invariant: of two lineages that claim one folder at the same moment one is refused, here or at its next commit
 (`check_owner`).
@@ -80,12 +81,20 @@ async def check_owner(folder: str, ctx: ConnectorContext) -> None:
 async def _take_over(folder: str, path: str, owner: dict[str, Any], ctx: ConnectorContext) -> None:
     content = next((name for name in await ctx.disk.list(folder) if _counts(name)), None)
     is_handed_on = bool(ctx.inherits) and owner.get("lineage") == ctx.inherits
-    if content is not None and not ctx.take_output and not is_handed_on:
-        raise ForeignOutputError(
-            f"sink {ctx.uid!r} cannot write to {folder}: it holds the output of {_described(owner)}, for instance"
-            f" {content!r}; use another folder, or pass --take-output to write beside what is there"
-        )
-    if content is not None:
+    is_of_other_job = owner.get("job") not in (None, ctx.job)
+    if not ctx.take_output and not is_handed_on:
+        if content is not None:
+            raise ForeignOutputError(
+                f"sink {ctx.uid!r} cannot write to {folder}: it holds the output of {_described(owner)}, for instance"
+                f" {content!r}; use another folder, or pass --take-output to write beside what is there"
+            )
+        if is_of_other_job:
+            raise ForeignOutputError(
+                f"sink {ctx.uid!r} cannot write to {folder}: it belongs to {_described(owner)}, which may be running and"
+                " has published nothing yet; use another folder, or pass --take-output to take it from that job, which"
+                " then cannot publish in it any more"
+            )
+    if content is not None or is_of_other_job:
         how = "goes on in" if is_handed_on else "took over"
         ctx.log(f"sink {ctx.uid!r}: {how} {folder} of {_described(owner)}; its files stay")
     await replace_file(ctx.disk, path, _marker(ctx), ctx.lineage)

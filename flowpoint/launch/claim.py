@@ -77,6 +77,18 @@ class Claim:
         finally:
             os.close(self._lock)
 
+    def withdraw(self, reason: str) -> None:
+        """Let others run the job, whose run did not come about: how the one before has ended still holds."""
+        try:
+            if self._record is not None:
+                _remove_socket(self.folder, self._record.socket)
+            if self.previous is not None:
+                self.record(replace(self.previous, socket="", token="", workers=(), refused=reason))
+        except StorageError:
+            return  # the person has heard it, and the log of the job tells it
+        finally:
+            os.close(self._lock)
+
 
 def claim_job(home: Home, name: str, process: ProcessId) -> Claim:
     """Become the one that runs this job.

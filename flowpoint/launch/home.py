@@ -17,21 +17,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from flowpoint.errors import NotFoundError, UsageError
+from flowpoint.model.path_names import PATH_NAME_RULE, is_path_name
 
 RUN_FORMAT = 1
 
 START_TIME_TOLERANCE = 0.5
 """Seconds. The system tells start times by its ticks of 10 ms, relative to a boot time that it may correct."""
-
-NAME_BYTES_MAX = 100
-_NAME = re.compile(r"\w[\w.+-]*")
 
 
 def check_job_name(name: str) -> str:
@@ -40,11 +37,8 @@ def check_job_name(name: str) -> str:
     Raises:
         UsageError: It cannot, because it is a folder's name as well.
     """
-    if not _NAME.fullmatch(name) or len(name.encode()) > NAME_BYTES_MAX:
-        raise UsageError(
-            f"cannot use {name!r} as the name of a job: use letters, digits, '_', '-', '+' and '.', begin with a "
-            f"letter, digit or '_', at most {NAME_BYTES_MAX} bytes"
-        )
+    if not is_path_name(name):
+        raise UsageError(f"cannot use {name!r} as the name of a job: {PATH_NAME_RULE}")
     return name
 
 
@@ -79,7 +73,8 @@ class RunRecord:
 
     socket, token: the job's HTTP interface. storage: the folder of its checkpoints, or "memory". resume: the command that
     continues it. started, ended: epoch ms. outcome: the kind of the run's last event; empty while it runs and after a crash.
-    traits: what the next run compares its job file with (`launch.traits`).
+    traits: what the next run compares its job file with (`launch.traits`). refused: why a later start did not come about;
+    it has left this record as it was.
     """
 
     name: str
@@ -95,6 +90,7 @@ class RunRecord:
     reason: str = ""
     workers: tuple[ProcessId, ...] = ()
     traits: Mapping[str, str] = field(default_factory=dict)
+    refused: str = ""
 
     def to_json(self) -> str:
         """As text."""
@@ -169,9 +165,21 @@ class Home:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Home:
-        """The home that the environment names, by default `~/.flowpoint`."""
+        """The home that the environment names, by default `~/.flowpoint`.
+
+        Raises:
+            UsageError: its path is not UTF-8, as the paths of RocksDB's files have to be.
+        """
         named = (os.environ if environment is None else environment).get("FLOWPOINT_HOME")
-        return cls(Path(named or "~/.flowpoint").expanduser().absolute())
+        root = Path(named or "~/.flowpoint").expanduser().absolute()
+        try:
+            str(root).encode()
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"cannot use {os.fsencode(root)!r} as FLOWPOINT_HOME: its path is not UTF-8, and RocksDB takes no other; "
+                "set FLOWPOINT_HOME to a folder whose path is"
+            ) from None
+        return cls(root)
 
     def job(self, name: str) -> JobFolder:
         """The folder of a job, which need not exist."""
@@ -209,7 +217,7 @@ class Home:
         names: set[str] = set()
         for folder in (self.root / "jobs", self.root / "checkpoints"):
             if folder.is_dir():
-                names.update(path.name for path in folder.iterdir() if path.is_dir() and _NAME.fullmatch(path.name))
+                names.update(path.name for path in folder.iterdir() if path.is_dir() and is_path_name(path.name))
         return sorted(names)
 
     def find(self, name: str) -> JobFolder:

@@ -17,16 +17,16 @@ import secrets
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvloop
 
 from flowpoint.coordinator.coordinator import Coordinator
 from flowpoint.coordinator.ending import Outcome
+from flowpoint.coordinator.incidents import failure_of
 from flowpoint.coordinator.job import JobToRun, Wishes, widest
 from flowpoint.coordinator.origin import rescaled_to
-from flowpoint.errors import NotFoundError, UsageError
+from flowpoint.errors import IncompatibleStateError, UsageError
 from flowpoint.host.system import SystemHost
 from flowpoint.launch.claim import Claim, claim_job
 from flowpoint.launch.config import load_settings
@@ -39,14 +39,15 @@ from flowpoint.launch.lost_attributes import lost_attributes
 from flowpoint.launch.places import check_place, open_place, place_notes
 from flowpoint.launch.traits import changes, traits_of
 from flowpoint.launch.worker_arguments import worker_arguments
-from flowpoint.model.commits import CommitEntry
+from flowpoint.model.commits import CommitEntry, CommitKind
 from flowpoint.model.settings import Settings
 from flowpoint.plan.compile import CompiledJob, compile_graph
 from flowpoint.plan.graph import StreamGraph
+from flowpoint.protocol.job import FINISHED_BEFORE
 from flowpoint.protocol.job_table import JobState
-from flowpoint.protocol.recovery import CommitKind, standing
+from flowpoint.protocol.recovery import AlreadyFinished, Refuse, end_of, standing
 from flowpoint.snapshot.commit_log import CommitLog
-from flowpoint.snapshot.names import MANIFEST
+from flowpoint.snapshot.location import locate
 from flowpoint.snapshot.places import Place
 
 if TYPE_CHECKING:
@@ -96,7 +97,9 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
     """
     assembled = _assemble(options)
     if options.source is not None:
-        _require_snapshot(options.source)
+        # That there is no such snapshot is said before anything is started.
+        options = replace(options, source=locate(options.source)[0].path)
+        assembled = replace(assembled, options=options)
     home = Home.from_environment()
     check_place(assembled.settings.checkpoint.storage)
     host = SystemHost("coordinator", str(home.job(assembled.name).path))
@@ -108,18 +111,11 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
     finally:
         state = outcome.state if outcome is not None else JobState.FAILED
         reason = outcome.reason if outcome is not None else "the coordinator ended by an error of its own"
-        claim.release(_LAST[state].value, ended=host.wall_ms(), reason=reason, resume=run.resume)
+        if outcome is not None and run.was_refused(outcome):
+            claim.withdraw(reason)
+        else:
+            claim.release(_LAST[state].value, ended=host.wall_ms(), reason=reason, resume=run.resume)
     return outcome.exit_code
-
-
-def _require_snapshot(path: str) -> None:
-    """Say that there is no such snapshot before anything is started."""
-    folder = Path(path).absolute()
-    if not (folder / MANIFEST).is_file() and folder.name != MANIFEST:
-        raise NotFoundError(
-            f"there is no snapshot at {folder}: it has no {MANIFEST}; give the folder of a savepoint "
-            "(savepoint-<job>-<id>) or of a retained checkpoint (`flowpoint checkpoints` shows their paths)"
-        )
 
 
 def _assemble(options: RunOptions) -> _Assembled:
@@ -160,6 +156,7 @@ class _Run:
         self._interrupts: Interrupts | None = None
         self.resume = assembled.options.resume_command()
         """What a person types to go on with the job."""
+        self._has_begun = False  # records have flowed
         default = str(home.checkpoints(assembled.name))
         self._place: Place = open_place(host, assembled.settings.checkpoint, assembled.name, default)
 
@@ -171,7 +168,9 @@ class _Run:
             self._assembled = self._assembled.at(rescaled)
         job = self._job(self._assembled)
         await self._kill_stale()
-        self._record(job)
+        if (end := end_of(entries)) is not None:
+            return await self._end_at_once(end)
+        self._record()
         coordinator = Coordinator(self._host, job, self._emit, self._on_workers)
         self._announce(self._changes(job, entries))
         self._interrupts = Interrupts(coordinator.requests, self._emit)
@@ -179,12 +178,40 @@ class _Run:
             with self._interrupts:
                 outcome = await self._run_beside_http(coordinator, job)
         finally:
-            await self._host.disk.remove_tree(job.work_dir)
+            await self._remove_work(job.work_dir)
         self.resume = self._resume_command(coordinator)
+        return await self._end(outcome)
+
+    async def _end_at_once(self, end: AlreadyFinished | Refuse) -> Outcome:
+        """The commit log says that there is nothing to run, or that it must not go on: nothing is started."""
+        match end:
+            case AlreadyFinished():
+                outcome = Outcome(JobState.FINISHED, 0, FINISHED_BEFORE)
+                previous = self._claim.previous
+                if previous is None or previous.outcome != EventKind.FINISHED:
+                    self._record()
+            case Refuse(reason):
+                error = IncompatibleStateError(reason)
+                outcome = Outcome(JobState.FAILED, error.exit_code, reason, failure_of(error, 0))
+        return await self._end(outcome)
+
+    async def _end(self, outcome: Outcome) -> Outcome:
         self._tell_end(outcome)
         self._log.close()
         await self._host.close()
         return outcome
+
+    async def _remove_work(self, folder: str) -> None:
+        """Remove the local state of the attempts. How the job ended does not depend on whether that can be done."""
+        try:
+            await self._host.disk.remove_tree(folder)
+        except OSError as error:
+            text = f"cannot remove {folder}: {error.strerror}; it is of no use any more, remove it"
+            self._emit(Event(EventKind.WARNING, text))
+
+    def was_refused(self, outcome: Outcome) -> bool:
+        """Whether it ended before anything of the job had run, so that the run before is still the last one."""
+        return outcome.state is JobState.FAILED and not self._has_begun and self._claim.previous is not None
 
     async def _continued_entries(self) -> list[CommitEntry]:
         """The commit log that this run goes on with; empty when the person says to begin with something else."""
@@ -229,7 +256,7 @@ class _Run:
                 accept_duplicates=options.accept_duplicates,
                 skip_lost_input=options.skip_lost_input,
                 resume_drained=options.resume_drained,
-                source=os.path.abspath(options.source) if options.source else "",
+                source=options.source or "",
                 claim=options.claim,
             ),
         )
@@ -242,7 +269,7 @@ class _Run:
             if await self._host.kill_stale(process.pid, process.start_time):
                 self._emit(Event(EventKind.WARNING, f"killed worker pid {process.pid} that an earlier run had left"))
 
-    def _record(self, job: JobToRun) -> None:
+    def _record(self) -> None:
         self._claim.record(
             RunRecord(
                 name=self._assembled.name,
@@ -300,6 +327,7 @@ class _Run:
             self._emit(Event(EventKind.WARNING, warning))
 
     def _emit(self, event: Event) -> None:
+        self._has_begun |= event.kind is EventKind.RUNNING
         self._log.write(event, self._host.wall_ms())
         self._show(lambda view: view.on_event(event))
         if self._interrupts is not None:

@@ -108,6 +108,12 @@ def test_stop_with_a_savepoint_hands_the_output_on(shell: Shell) -> None:
 
     assert f"--from {savepoint['path']}` continues it" in shell.run("status", "counts").sentence
     refused = shell.run("run", "counts.py")
+    status = shell.run("status", "counts")
+    assert "state           STOPPED\n" in status.out and "refused: cannot continue" in status.out
+    assert f"--from {savepoint['path']}` continues it" in status.sentence
+    parent = shell.run("run", "counts.py", "--from", "backup")
+    assert parent.code == 3
+    assert f"name one of the snapshots in this folder: {Path(savepoint['path']).name}" in parent.sentence
     finish(shell, "--from", savepoint["path"], "-p", "3")
     stale = shell.run("run", "counts.py", "--from", savepoint["path"])
 
@@ -117,7 +123,9 @@ def test_stop_with_a_savepoint_hands_the_output_on(shell: Shell) -> None:
     assert "holds the output of job 'counts'" in stale.sentence
     assert written(shell.folder / "out") == expected()
     # What was refused has changed nothing: the job that finished is still the one that this name stands for.
-    assert "finished before" in shell.run_ok("run", "counts.py").out
+    again = shell.run_ok("run", "counts.py")
+    assert "finished before" in again.out
+    assert "state           FINISHED\n" in shell.run("status", "counts").out
 
 
 @pytest.mark.parametrize("claim", [False, True], ids=["no_claim", "claim"])

@@ -38,6 +38,24 @@ def made() -> StateGraph:
 
 
 builder = made()
+
+
+def make_schema() -> Schema:
+    return schema
+
+
+def make_number() -> int:
+    return 7
+
+
+def needs_more(builder: StateGraph) -> Schema:
+    return schema
+
+
+def raises() -> Schema:
+    raise ZeroDivisionError("division by zero")
+
+
 schema = Schema.of(builder, version=2, migrations={1: [Drop("note")]})
 HERE = f"{__name__}:builder"
 
@@ -186,6 +204,7 @@ def test_the_database_of_a_sqlite_saver_can_be_imported(capsys: Captured, tmp_pa
 def test_a_schema_is_checked_against_every_head(store: str, capsys: Captured) -> None:
     report = data(capsys, "migrate", store, "--schema", f"{__name__}:schema", "--check")
     assert (report["threads"], report["migrated"], report["refused"]) == (1, 1, [])
+    assert data(capsys, "migrate", store, "--schema", f"{__name__}:make_schema") == report
 
 
 def test_a_store_that_is_open_is_not_changed_and_its_owner_is_named(
@@ -201,7 +220,7 @@ def test_a_store_that_is_open_is_not_changed_and_its_owner_is_named(
 @pytest.mark.parametrize(
     ("arguments", "code", "seen"),
     [
-        (["list", "nowhere"], 2, "no store of threads"),
+        (["list", "nowhere"], 3, "no store of threads"),
         (["show", "STORE", "nobody"], 3, "no thread 'nobody'"),
         (["show", "STORE", "t", "--at", "1"], 3, "match '1'"),
         (["fork", "STORE", "t", "--as-node", "b"], 2, "give the graph"),
@@ -209,11 +228,38 @@ def test_a_store_that_is_open_is_not_changed_and_its_owner_is_named(
         (["fork", "STORE", "t", "--set", "nothing=1"], 2, "cannot set 'nothing'"),
         (["fork", "STORE", "t", "--set", "route=alt"], 2, "channel=JSON"),
         (["prune", "STORE", "--older-than", "often"], 2, "a duration"),
+        (["prune", "STORE", "--older-than", "99999999999999d"], 2, "a duration"),
+        (["prune", "STORE", "--keep-last", "0"], 2, "keep at least 1"),
         (["migrate", "STORE", "--schema", "nothing:here"], 2, "cannot load"),
+        (["migrate", "STORE", "--schema", ":"], 2, "write it as module:name"),
+        (["migrate", "STORE", "--schema", "HERE:make_number"], 2, "it returned a int; name a schema"),
+        (["migrate", "STORE", "--schema", "HERE:needs_more"], 2, "cannot be called without arguments; name a schema"),
+        (["migrate", "STORE", "--schema", "HERE:raises"], 2, "it raised ZeroDivisionError: division by zero"),
+        (["migrate", "STORE", "--schema", "HERE:CONFIG"], 2, "it is a dict; name a schema"),
+        (["fork", "STORE", "t", "--as-node", "b", "--graph", "HERE:schema"], 2, "it is a Schema; name a StateGraph"),
+        (["fork", "STORE", "t", "--graph", "HERE:builder", "--types", "HERE:CONFIG"], 2, "it is a dict; name a"),
+        (["import", "NEW", "PICTURE"], 2, "cannot import line 1"),
+        (["import", "NEW", "HALF"], 2, "cannot import line 1"),
+        (["import", "NEW", "nowhere"], 2, "No such file"),
     ],
 )
 def test_a_wrong_command_says_what_is_wrong(
-    arguments: list[str], code: int, seen: str, store: str, capsys: Captured
+    arguments: list[str], code: int, seen: str, store: str, capsys: Captured, tmp_path: Path
 ) -> None:
-    assert execute(["threads", *(store if one == "STORE" else one for one in arguments)]) == code
-    assert seen in capsys.readouterr().err
+    (tmp_path / "picture").write_bytes(b"\x89PNG\xff\xfe")
+    (tmp_path / "half").write_text('{"thread": "t", "channels": {}, "writes": []}\n')
+    meant = {"STORE": store, **{name: str(tmp_path / name.lower()) for name in ("NEW", "PICTURE", "HALF")}}
+    assert execute(["threads", *(meant.get(one, one.replace("HERE", __name__)) for one in arguments)]) == code
+    error = capsys.readouterr().err
+    assert seen in error
+    assert "bug in FlowPoint" not in error
+
+
+def test_a_fork_stands_as_a_branch_in_the_history(store: str, capsys: Captured) -> None:
+    plain = said(capsys, "fork", store, "t", "--at", at_step(capsys, store, 2)[-6:], "--set", 'route="alt"').strip()
+
+    newest, branch, parent = said(capsys, "history", store, "t").splitlines()[1:4]
+
+    assert newest.startswith(plain)
+    assert branch.startswith("├─ ")
+    assert branch.split()[2] == parent.split()[0] == newest.split()[1]

@@ -165,13 +165,15 @@ def test_the_other_methods_of_a_process_function_are_optional():
 
 def test_run_hands_the_job_to_launch(monkeypatch):
     started = []
-    monkeypatch.setattr(flowpoint.launch, "run_job", started.append, raising=False)
+    monkeypatch.setattr(flowpoint.launch, "run_job", lambda job, **flags: started.append((job, flags)), raising=False)
     job = Job("demo")
     assert started == []
 
-    job.run()
+    job.run(take_output=True)
 
-    assert started == [job]
+    ((ran, flags),) = started
+    assert ran is job
+    assert [name for name, is_on in flags.items() if is_on] == ["take_output"]
 
 
 def test_the_public_names_are_the_same_wherever_they_are_imported_from():

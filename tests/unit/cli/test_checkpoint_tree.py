@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
-from flowpoint.cli.checkpoints import as_tree
+from flowpoint.cli.output import as_tree
 
 
 def drawn(*checkpoints: tuple[int, int]) -> list[str]:
     """The tree of checkpoints given as (id, parent)."""
     data: list[dict[str, Any]] = [{"id": id_, "parent": parent} for id_, parent in checkpoints]
-    return [f"{indent}{checkpoint['id']}" for indent, checkpoint in as_tree(data)]
+    return [
+        f"{indent}{checkpoint['id']}" for indent, checkpoint in as_tree(data, itemgetter("id"), itemgetter("parent"))
+    ]
 
 
 def test_a_line_stays_a_line() -> None:

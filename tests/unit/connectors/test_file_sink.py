@@ -342,10 +342,33 @@ async def test_a_folder_with_parts_of_another_lineage_is_refused_until_it_is_tak
     assert visible_records(memory) == (["old", "new"] if committed else ["new"])
 
 
-async def test_an_emptied_folder_is_free_again(memory: World, sink: FileSink) -> None:
+async def test_an_emptied_folder_is_free_for_the_next_start_of_the_same_job(memory: World, sink: FileSink) -> None:
     await sink.begin(memory.context())
 
     await sink.begin(memory.context(lineage="lin2"))
+
+
+async def test_the_folder_of_another_job_is_refused_also_before_anything_was_published_in_it(
+    memory: World, sink: FileSink
+) -> None:
+    older = memory.context()
+    await sink.begin(older)
+
+    with pytest.raises(
+        ForeignOutputError, match=r"/out: it belongs to job 'wordcount' \(lineage lin1\).*--take-output"
+    ):
+        await sink.begin(memory.context(lineage="lin2", job="other job"))
+
+    await sink.commit(await write_part(sink, older, 1, "first"), older)
+    assert visible_records(memory) == ["first"]
+
+
+async def test_an_empty_folder_of_another_job_is_taken_over_aloud(memory: World, sink: FileSink) -> None:
+    await sink.begin(memory.context())
+
+    await sink.begin(memory.context(lineage="lin2", job="other job", take_output=True))
+
+    assert "took over /out of job 'wordcount' (lineage lin1)" in memory.logged[-1]
 
 
 async def test_when_the_folder_was_taken_over_then_the_old_job_cannot_publish_into_it(
