@@ -15,10 +15,11 @@ import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from flowpoint.errors import InternalError, StorageError, UsageError
 from flowpoint.launch.home import Home, JobFolder, ProcessId, RunRecord
@@ -61,15 +62,18 @@ class Claim:
             raise InternalError("workers recorded before the run itself")
         self.record(self._record.with_workers(workers))
 
-    def release(self, outcome: str, *, ended: int, reason: str = "", resume: str = "") -> None:
+    def release(
+        self, outcome: str, *, ended: int, reason: str = "", resume: str = "", totals: Mapping[str, Any] | None = None
+    ) -> None:
         """Say how the run ended (the kind of its last event) and let others run the job.
 
-        `resume`: the command that goes on with it, when it is another one than was recorded.
+        `resume`: the command that goes on with it, when it is another one than was recorded. `totals`: its last figures.
         """
         try:
             if self._record is not None:
                 _remove_socket(self.folder, self._record.socket)
                 ending = replace(self._record, outcome=outcome, ended=ended, reason=reason, workers=(), token="")
+                ending = replace(ending, totals=dict(totals or {}))
                 self.record(replace(ending, resume=resume or ending.resume))
         except StorageError:
             # The job has ended as it has ended, and its commit log knows. `list` takes this run for killed.

@@ -30,6 +30,9 @@ RUN_FORMAT = 1
 START_TIME_TOLERANCE = 0.5
 """Seconds. The system tells start times by its ticks of 10 ms, relative to a boot time that it may correct."""
 
+TOTALS = ("attempt", "restarts", "parallelism", "records_in", "records_out", "last_checkpoint", "operators")
+"""What of a job's status still means something when it has ended."""
+
 NAME_BYTES_MAX = 100
 _NAME = re.compile(r"\w[\w.+-]*")
 
@@ -80,7 +83,7 @@ class RunRecord:
     socket, token: the job's HTTP interface. storage: the folder of its checkpoints, or "memory". resume: the command that
     continues it. started, ended: epoch ms. outcome: the kind of the run's last event; empty while it runs and after a crash.
     traits: what the next run compares its job file with (`launch.traits`). refused: why a later start did not come about;
-    it has left this record as it was.
+    it has left this record as it was. totals: the figures that it ended with, named as in `status` (`TOTALS`).
     """
 
     name: str
@@ -97,6 +100,7 @@ class RunRecord:
     workers: tuple[ProcessId, ...] = ()
     traits: Mapping[str, str] = field(default_factory=dict)
     refused: str = ""
+    totals: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """As text."""
@@ -151,6 +155,11 @@ class JobFolder:
     def run_file(self) -> Path:
         """`run.json`."""
         return self.path / "run.json"
+
+    def last_seen(self) -> int:
+        """When something of the job was last written down: a sign of life of a run that could not tell its end. Epoch ms."""
+        files = [path for path in (self.log, self.run_file) if path.exists()]
+        return max((path.stat().st_mtime_ns // 1_000_000 for path in files), default=0)
 
     def read_run(self) -> RunRecord | None:
         """Who runs the job or ran it last; None when nobody ever did.
