@@ -28,6 +28,7 @@ def command(snapshot: str, as_json: bool) -> int:
     else:
         click.echo(
             f"{opened.kind} {opened.id} of job {opened.job} is whole: {output.count(report.files)} files, "
-            f"{output.count(report.entries)} entries, {output.size(report.bytes)}"
+            f"{output.count(report.entries)} stored entries (of all subtasks and files, timers and records under way "
+            f"included), {output.size(report.bytes)}"
         )
     return 1 if report.damages else 0

@@ -20,6 +20,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,9 @@ START_TIME_TOLERANCE = 0.5
 
 TOTALS = ("attempt", "restarts", "parallelism", "records_in", "records_out", "last_checkpoint", "operators")
 """What of a job's status still means something when it has ended."""
+
+NAMES_SHOWN = 5
+"""In an error; `flowpoint list` shows all."""
 
 NAME_BYTES_MAX = 100
 _NAME = re.compile(r"\w[\w.+-]*")
@@ -148,7 +152,7 @@ class JobFolder:
 
     @property
     def lock_file(self) -> Path:
-        """Locked by the process that owns the job. Never removed: a lock on a removed file excludes nobody."""
+        """Locked by the process that owns the job."""
         return self.path / "lock"
 
     @property
@@ -231,6 +235,19 @@ class Home:
         """
         known = self.known_jobs()
         if name not in known:
-            there = "known jobs: " + ", ".join(known) if known else "no job was ever run here"
-            raise NotFoundError(f"there is no job {name!r} in {self.root} ({there})")
+            raise NotFoundError(f"there is no job {name!r} in {self.root}: {self._instead_of(name, known)}")
         return self.job(name)
+
+    def _instead_of(self, name: str, known: list[str]) -> str:
+        """What a person may have meant who gave a name that no job has."""
+        if not known:
+            return "no job was ever run here"
+        path = os.path.abspath(name)
+        run_from = [job for job in known if (run := self.job(job).read_run()) is not None and run.job_file == path]
+        if run_from:
+            return f"{name} is the file of job {' and '.join(run_from)}; give the name of the job"
+        nearest = get_close_matches(name, known, n=3, cutoff=0.5) or [job for job in known if job.startswith(name)][:3]
+        if nearest:
+            return f"did you mean {' or '.join(nearest)}?"
+        more = f" and {len(known) - NAMES_SHOWN} more (`flowpoint list`)" if len(known) > NAMES_SHOWN else ""
+        return f"known jobs: {', '.join(known[:NAMES_SHOWN])}{more}"
