@@ -27,7 +27,7 @@ from threading import Lock
 from typing import Any, Final
 
 from flowpoint.agents.conflicts import Event, OnConflict, Verdict, judged, token
-from flowpoint.agents.envelope import CUT, PUT, QUIET, Body, Envelopes, Header, Sealer, Writes, body_bytes
+from flowpoint.agents.envelope import CUT, PUT, QUIET, Body, Envelopes, Header, Sealer, Writes
 from flowpoint.agents.kv import Entry, Kv, Section, part
 from flowpoint.agents.log import Head, Index, ReplayedIndex, StoredIndex, commit_name
 from flowpoint.agents.reading import SPECIAL, Place, Reader, Record, Saved, Upgrade, writes_prefix
@@ -191,7 +191,7 @@ class SaverCore:
             if older is not None and parent == id_:
                 parent = older.header.parent
             self._carry(place, parent, bare["channel_versions"], channels, changed)
-            body = body_bytes(Body(bare, dict(metadata), channels), f"checkpoint {id_} of thread {thread!r}")
+            body = self.envelopes.body(Body(bare, dict(metadata), channels), f"checkpoint {id_} of thread {thread!r}")
             if older is not None and older.header.parent == parent and older[1:] == (bare, dict(metadata), channels):
                 return  # Our own put, whose answer was lost.
             version = self._version if version is None else version

@@ -19,7 +19,7 @@ from contextlib import closing
 from typing import Any, Final, NamedTuple
 
 from flowpoint.agents.core import SaverCore
-from flowpoint.agents.envelope import PUT, Body, Header, Writes, body_bytes
+from flowpoint.agents.envelope import PUT, Body, Header, Writes
 from flowpoint.agents.kv import Section, part
 from flowpoint.agents.log import Head
 from flowpoint.agents.reading import Place, writes_prefix
@@ -191,7 +191,7 @@ def _append(core: SaverCore, one: dict[str, Any], channels: dict[str, Raw], writ
     out: dict[bytes, bytes] = {}
     refs = {name: core.values.save_raw(thread, data, core.sizes.changed, out) for name, data in channels.items()}
     where = f"checkpoint {id_} of thread {thread!r}"
-    body = body_bytes(Body(one["checkpoint"], one["metadata"], refs), where)
+    body = core.envelopes.body(Body(one["checkpoint"], one["metadata"], refs), where)
     at_ms = one["at_ms"] or core.world.wall_ms()
     header = Header(PUT, 0, core.world.new_nonce(), at_ms, thread, ns, id_, one["parent"], version=one["version"])
     entries = []

@@ -158,8 +158,8 @@ class Reader:
         data = self.kv.get(commit_name(thread, number))
         if data is None:
             return None
-        header, body_bytes = self.envelopes.read_commit(data, thread, number)
-        body = read_body(body_bytes, f"commit {number} of thread {thread!r}")
+        header, data = self.envelopes.read_commit(data, thread, number)
+        body = read_body(data, f"commit {number} of thread {thread!r}")
         return Record(header, body.checkpoint, body.metadata, body.channels)
 
     def saved(self, record: Record) -> Saved:

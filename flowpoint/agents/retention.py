@@ -20,7 +20,7 @@ from datetime import timedelta
 from typing import Final
 
 from flowpoint.agents.core import SaverCore
-from flowpoint.agents.envelope import PUT, Body, Header, body_bytes
+from flowpoint.agents.envelope import PUT, Body, Header
 from flowpoint.agents.kv import Entry, Section, children, part
 from flowpoint.agents.log import Head, StoredIndex, cut_name, number_of, root
 from flowpoint.agents.reading import Place, Record, writes_prefix
@@ -334,7 +334,7 @@ def _copy_commit(core: SaverCore, source: str, target: str, record: Record, is_h
     channels = {channel: copied(source, target, ref, out) for channel, ref in record.channels.items()}
     old = record.header
     header = Header(PUT, 0, core.world.new_nonce(), old.at_ms, target, old.ns, old.id, old.parent, version=old.version)
-    body = body_bytes(Body(record.checkpoint, record.metadata, channels), f"a copy of thread {source!r}")
+    body = core.envelopes.body(Body(record.checkpoint, record.metadata, channels), f"a copy of thread {source!r}")
     return core.append(header, body, core.values.missing(target, out), moves=is_head or old.moves)
 
 

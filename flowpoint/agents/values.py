@@ -22,6 +22,7 @@ from zlib import crc32
 import msgpack
 
 from flowpoint.agents.kv import Kv, part
+from flowpoint.agents.packing import Packers
 from flowpoint.errors import DamagedStoreError
 
 Ref = Any
@@ -87,6 +88,7 @@ class Values:
         self._kv = kv
         self._serde = serde
         self._sealer = sealer
+        self._pack = Packers().pack
 
     def with_types(self, types: Iterable[Any]) -> Values:
         """The same store, read and written by one who knows these classes too."""
@@ -130,7 +132,7 @@ class Values:
             unfolding.add(key, data)
             return key
 
-        keys = [named(msgpack.packb(leaf)) for leaf in _cut(elements, self._leaves)]
+        keys = [named(self._pack(leaf)) for leaf in _cut(elements, self._leaves)]
         depth = 0
         while len(keys) > _ROOT_COUNT_MAX and depth < _DEPTH_MAX:
             keys = [named(b"".join(node)) for node in _nodes(keys)]

@@ -83,7 +83,12 @@ class Job:
             skip_lost_input: Go on without input files that are gone since the checkpoint.
             resume_drained: Go on from a snapshot of `stop --drain`; event time begins anew.
 
+        Example:
+            if __name__ == "__main__":
+                job.run()
+
         Raises:
+            UsageError: It was called while the job file was being loaded, which every worker does.
             FlowPointError: The job is wrong, or it failed.
         """
         from flowpoint.launch.jobfile import is_loading

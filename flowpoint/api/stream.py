@@ -85,6 +85,9 @@ class Stream(Generic[T]):
         """The same records, with `fn(record)` as the key of the keyed operator that follows.
 
         All records of one key go to the same subtask, in the order in which each upstream subtask sent them.
+
+        Raises:
+            PlanError: the stream is broadcast.
         """
         if any(link.partition is Partition.BROADCAST for link in self._links):
             raise PlanError(
@@ -122,6 +125,9 @@ class Stream(Generic[T]):
                 `newest - max_out_of_orderness - 1`. Seconds, or text such as "2s".
             idle_timeout: when a subtask has waited this long for a record, others no longer wait for its watermark.
                 None: they do.
+
+        Raises:
+            PlanError: one of the two is not a duration.
         """
         place = call_place()
         assignment = TimestampAssignment(

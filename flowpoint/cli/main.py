@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
+from io import TextIOWrapper
 
 import click
 
@@ -40,6 +41,7 @@ COMMANDS = {
     "dispose": "dispose",
     "forget": "forget",
     "threads": "threads",
+    "doctor": "doctor",
 }
 """Command -> its module in this room, which has it as `command`. In the order that a newcomer needs them."""
 
@@ -99,4 +101,8 @@ def execute(arguments: Sequence[str]) -> int:
 
 def main() -> None:
     """The entry point of the `flowpoint` script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A path need not be text in the terminal's encoding, and is shown all the same.
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(execute(sys.argv[1:]))

@@ -126,16 +126,7 @@ def group_of(key: Any, max_parallelism: int) -> int:
         >>> group_of("word", 128) == group_of("word", 128) < 128
         True
     """
-    return xxh32_intdigest(canonical(key)) % max_parallelism
-
-
-def groups_of(keys: Sequence[Any], max_parallelism: int) -> list[int]:
-    """The key groups of many keys, at half the price of one by one.
-
-    Raises:
-        BadRecordError: as `canonical`.
-    """
-    return [digest % max_parallelism for digest in _hashes_of(keys)]
+    return hash_key(key) % max_parallelism
 
 
 def place_width(max_parallelism: int) -> int:

@@ -21,12 +21,13 @@ import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, Flag
-from functools import cached_property
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any, Final
 
 from xxhash import xxh3_64_hexdigest
 
+from flowpoint.codec.models import Note, facts_of, settled
 from flowpoint.errors import BadRecordError, UnknownTypeError
 
 _BUILT_IN: Final = (str, bytes, bytearray, int, float, complex, list, tuple, dict, set, frozenset)
@@ -47,6 +48,9 @@ class Shape:
     take: an instance to the tuple of its field values.
     make: the tuple of all field values, in that order, to an instance.
     default: the value of a field that older bytes do not have, or `_NO_DEFAULT`.
+    settle: makes what an older version of the class had besides its fields fit, where it may have something; takes the
+        tuple for `make`, and is told what it leaves behind.
+    facts: what decides on that, besides the fields.
     """
 
     cls: type
@@ -54,6 +58,8 @@ class Shape:
     take: Callable[[Any], tuple[Any, ...]]
     make: Callable[[tuple[Any, ...]], Any]
     default: Callable[[str], Any]
+    settle: Callable[[tuple[Any, ...], Note], tuple[Any, ...]] | None = None
+    facts: tuple[str, ...] = ()
 
     def has_default(self, name: str) -> bool:
         """Whether a field may be missing in older bytes."""
@@ -200,7 +206,7 @@ class TypeRegistry:
         if not self._classes:
             return ""
         described = [
-            [cls.__module__, name, *(sorted(cls.__members__) if shape is None else shape.fields)]  # type: ignore[attr-defined]
+            [cls.__module__, name, *(sorted(cls.__members__) if shape is None else shape.fields + shape.facts)]  # type: ignore[attr-defined]
             for cls, name, shape in ((cls, self._names[cls], shape) for cls, shape in self._classes.items())
         ]
         return xxh3_64_hexdigest(repr(sorted(described)).encode())
@@ -353,7 +359,7 @@ def _pydantic(cls: Any) -> Shape:
         return (*(own[name] for name in names), rest)
 
     def make(values: tuple[Any, ...]) -> Any:
-        extra, fields_set, private = values[-1]
+        extra, fields_set, private = values[-1] or (None, names, None)
         instance = cls.__new__(cls)
         instance.__setstate__(
             {
@@ -366,7 +372,9 @@ def _pydantic(cls: Any) -> Shape:
         return instance
 
     def default(name: str) -> Any:
+        if name == PYDANTIC_REST:
+            return None
         spec = cls.model_fields[name]
         return _NO_DEFAULT if spec.is_required() else spec.get_default(call_default_factory=True)
 
-    return Shape(cls, fields, take, make, default)
+    return Shape(cls, fields, take, make, default, partial(settled, cls, names), facts_of(cls))

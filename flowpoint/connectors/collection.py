@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from flowpoint.errors import LostInputError, PlanError
-from flowpoint.runtime.contracts import END, ConnectorContext, Split, _End
+from flowpoint.runtime.contracts import END, ConnectorContext, EndOfSplit, Split
 
 _SPLITS: Final = 16
 
@@ -66,7 +66,7 @@ class _RangeReader:
         self._position = position
         self._end = end
 
-    async def read(self, n: int) -> list[Any] | _End:
+    async def read(self, n: int) -> list[Any] | EndOfSplit:
         if self._position >= self._end:
             return END
         values = list(self._values[self._position : min(self._position + n, self._end)])

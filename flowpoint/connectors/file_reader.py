@@ -23,7 +23,7 @@ from flowpoint.connectors.file_streams import ByteStream, CompressedStream, Plai
 from flowpoint.connectors.line_formats import LineFormat
 from flowpoint.connectors.line_framing import LineFramer, LineTooLongError
 from flowpoint.errors import BadRecordError, LostInputError
-from flowpoint.runtime.contracts import END, ConnectorContext, _End
+from flowpoint.runtime.contracts import END, ConnectorContext, EndOfSplit
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 # Small enough that the records of a piece die young: with 512 kB decoding JSON takes four times as long, because the
@@ -84,7 +84,7 @@ class FileReader:
         self._lines_base = 0
         self._decoded = 0
 
-    async def read(self, n: int) -> list[Any] | _End:
+    async def read(self, n: int) -> list[Any] | EndOfSplit:
         """The next `n` records; fewer at the end of a piece."""
         piece = self._piece
         while piece is None or piece.given == len(piece.records):
@@ -279,7 +279,7 @@ class EmptyReader:
     def __init__(self, position: int | None) -> None:
         self._position = position
 
-    async def read(self, n: int) -> list[Any] | _End:
+    async def read(self, n: int) -> list[Any] | EndOfSplit:
         """Always the end."""
         return END
 

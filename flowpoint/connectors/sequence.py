@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from flowpoint.errors import PlanError
-from flowpoint.runtime.contracts import END, Clock, ConnectorContext, Split, _End
+from flowpoint.runtime.contracts import END, Clock, ConnectorContext, EndOfSplit, Split
 
 _SPLITS: Final = 16
 _SHORTEST_WAIT: Final = 0.001  # never so short that rounding makes it no wait at all
@@ -108,7 +108,7 @@ class _SequenceReader:
         self._position = position
         self._pace = pace
 
-    async def read(self, n: int) -> list[Any] | _End:
+    async def read(self, n: int) -> list[Any] | EndOfSplit:
         if self._position >= len(self._numbers):
             return END
         if self._pace is not None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import assert_never
 
 from flowpoint.coordinator import announcements as say
 from flowpoint.coordinator.alarm import Alarm
@@ -34,7 +35,7 @@ from flowpoint.coordinator.orders import Orders
 from flowpoint.coordinator.prepare import JobIsDone, PreparedAttempt
 from flowpoint.coordinator.publishing import Published
 from flowpoint.coordinator.steps import Steps
-from flowpoint.coordinator.workers import CAUSE_SECONDS, Beat, Joined, Lost, NotStarted, Received, Started
+from flowpoint.coordinator.workers import CAUSE_SECONDS, Beat, Ended, Joined, Lost, NotStarted, Received, Started
 from flowpoint.errors import Fenced, OutcomeUnknown, TransientError
 from flowpoint.host.base import Host
 from flowpoint.model import messages
@@ -156,6 +157,8 @@ class Coordinator:
                 self._duties.crew.heard(mail, self._now())
             case Lost():
                 self._on_lost(mail)
+            case Ended(worker, how):
+                self._emit(Event(EventKind.WORKER_LOST, how, {"worker": worker}))
             case NotStarted():
                 if (loss := self._duties.crew.not_started(mail)) is not None:
                     self._report_loss(loss)
@@ -184,6 +187,8 @@ class Coordinator:
                 self._on_hearsay(failure)
             case WorkersGone():
                 self.is_over.set()
+            case _:
+                assert_never(mail)
 
     def _after_event(self) -> None:
         """What may have become possible by any event."""
@@ -242,7 +247,7 @@ class Coordinator:
                     self._duties.incidents.deployed()
                     self._duties.housekeeping.clean(live.prepared)
             case messages.Ack():
-                self.checkpoints.on_ack(worker, message, self._now())
+                self.checkpoints.on_ack(worker, message)
             case messages.Decline():
                 self.checkpoints.on_decline(worker, message, self._now())
             case messages.Ended():
@@ -273,8 +278,11 @@ class Coordinator:
 
     def _on_lost(self, lost: Lost) -> None:
         loss = self._duties.crew.lost(lost)
-        if loss is not None and not self._life.is_over:
+        if loss is None:
+            return
+        if not self._life.is_over or loss.has_failed:
             self._emit(Event(EventKind.WORKER_LOST, loss.reason, {"worker": loss.worker}))
+        if not self._life.is_over:
             self._report_loss(loss)
 
     def _report_loss(self, loss: Loss) -> None:
@@ -304,6 +312,10 @@ class Coordinator:
         seen = self._duties.incidents.failure(self._life.state, failure, present=present, now=now)
         self._feed_seen(seen)
 
+    def _fenced(self, error: Fenced) -> None:
+        self._duties.incidents.fenced(failure_of(error, self.attempt))
+        self._feed(ev.FencedOff(str(error)))
+
     def _hung(self) -> TransientError:
         """Who keeps the job waiting in a state that must end."""
         live, seconds = (
@@ -323,7 +335,7 @@ class Coordinator:
         try:
             self.checkpoints.on_published(published, self._now())
         except Fenced as error:
-            self._feed(ev.FencedOff(str(error)))
+            self._fenced(error)
         except OutcomeUnknown as error:
             self._fail(failure_of(error, self.attempt))
 
@@ -347,12 +359,21 @@ class Coordinator:
         self._duties.incidents.checkpoint_completed(record.id)
         live = self._duties.deployment.live
         if live is None or live.number != record.attempt or not self._life.is_live:
+            self._on_completed_late(end)
             return
         self._duties.housekeeping.retain(live.prepared, self.checkpoints.take_abandoned)
         if end.trigger is TriggerKind.STOP:
             self._duties.ending.stopped_with(record)
         if (done := _DONE.get(end.trigger)) is not None:
             self._feed(done(record.id))
+
+    def _on_completed_late(self, end: CheckpointEnd) -> None:
+        """Its attempt failed while it was being published. It counts: the next attempt, which waits, starts from it."""
+        if end.trigger is TriggerKind.STOP:
+            # Its savepoint was made by an attempt that is over, and that of the next one is asked for anew, if at all.
+            self._duties.ending.goes_on()
+            if end.record.drained:
+                self._feed(ev.StopCheckpointDone(end.record.id))
 
     # ------------------------------------------------------------------ what was ordered
 
@@ -369,7 +390,7 @@ class Coordinator:
             case JobIsDone():
                 self._feed(ev.FoundFinished())
             case Fenced() as error:
-                self._feed(ev.FencedOff(str(error)))
+                self._fenced(error)
             case Exception() as error:
                 self._fail(failure_of(error, self.attempt))
 
@@ -378,6 +399,6 @@ class Coordinator:
             case None:
                 self._feed(ev.EntryAppended())
             case Fenced() as error:
-                self._feed(ev.FencedOff(str(error)))
+                self._fenced(error)
             case error:
                 self._feed(self._duties.incidents.entry_failed(failure_of(error, self.attempt), self._now()))

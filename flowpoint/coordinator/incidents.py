@@ -100,6 +100,10 @@ class Incidents:
         self._last = failure
         return ev.EntryFailed(failure.message, self._policy.failure(now, failure))
 
+    def fenced(self, failure: messages.Failure) -> None:
+        """Another coordinator has taken the job over: that is what it ends with here, whatever failed before."""
+        self._last = failure
+
     def checkpoint_failed(
         self, end: CheckpointEnd, state: JobState, attempt: int, *, present: Set[int], now: float
     ) -> ev.JobEvent | None:

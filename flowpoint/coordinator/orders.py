@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import assert_never
 
 from flowpoint.coordinator import announcements as say
 from flowpoint.coordinator.duties import Duties
@@ -94,6 +95,8 @@ class Orders:
                 self._duties.ending.end_workers(self._life.state)
             case ev.ExitJob(state, exit_code, reason):
                 self._exit(JobState(state), exit_code, reason)
+            case _:
+                assert_never(action)
 
     def _abort_checkpoints(self, failure: CheckpointFailure) -> None:
         self._duties.checkpoints.end(failure, _now())

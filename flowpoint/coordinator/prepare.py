@@ -24,18 +24,18 @@ from flowpoint.coordinator.takeover import Takeover
 from flowpoint.errors import (
     FINAL_ERRORS,
     IncompatibleStateError,
+    LostLogError,
     NotFoundError,
     SnapshotError,
     StorageError,
 )
 from flowpoint.host.base import Host
-from flowpoint.model.commits import CommitEntry
+from flowpoint.model.commits import CommitEntry, CommitKind
 from flowpoint.model.manifest import Manifest
 from flowpoint.model.plan import OperatorKind, SubtaskId
 from flowpoint.protocol.assignment import RestoreMap, assign_state, initial_splits
 from flowpoint.protocol.recovery import (
     AlreadyFinished,
-    CommitKind,
     Examine,
     Refuse,
     Restore,
@@ -113,11 +113,11 @@ class Preparation:
         """Begin the next attempt.
 
         Raises:
-            JobError, SnapshotError: no attempt can start from what is there.
+            JobError, SnapshotError: no attempt can start from what is there, or it is not there any more.
             StorageError, OutcomeUnknown: trying again may help.
             Fenced: a newer coordinator is at work.
         """
-        entries = standing(await self._log.entries())
+        entries = await self._read_log()
         done = await self._settle_lineage(entries)
         if done is not None:
             return done
@@ -132,6 +132,13 @@ class Preparation:
             if self._founds and any(entry.lineage != self._lineage for entry in entries):
                 await self._abandon(begun)
             raise
+
+    async def _read_log(self) -> list[CommitEntry]:
+        try:
+            return standing(await self._log.entries())
+        except LostLogError as error:
+            # Never a new start: what this lineage has committed would be taken back, or come twice.
+            raise LostLogError(f"cannot go on from the checkpoints in {self.job.place.name}: {error}") from error
 
     async def _abandon(self, begun: CommitEntry) -> None:
         """A start that is refused must not change what the next `run` continues."""
@@ -252,7 +259,7 @@ class Preparation:
         own = await takeover.make_own(begun.lineage, begun.attempt)
         directory = names.checkpoint_directory(own.id, own.attempt)
         extra = {"from": origin.path, "claim": origin.claim}
-        await self._log.append("checkpoint", own.attempt, checkpoint=own.id, directory=directory, extra=extra)
+        await self._log.append(CommitKind.CHECKPOINT, own.attempt, checkpoint=own.id, directory=directory, extra=extra)
         # From here on the lineage stands on its own: nothing depends on the source any more.
 
     async def _withdraw_handover(self, entries: list[CommitEntry]) -> None:
@@ -380,8 +387,7 @@ class Preparation:
         if uid not in self._splits:
             source = self.job.operators[uid].function
             with naming(uid, "splits()"):
-                splits = await self._host.run_blocking(source.splits)
-            self._splits[uid] = [(split.id, split.data) for split in splits]
+                self._splits[uid] = [(split.id, split.data) for split in await self._host.run_blocking(source.splits)]
         return self._splits[uid]
 
     def _place(self) -> dict[SubtaskId, int]:

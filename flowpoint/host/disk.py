@@ -25,16 +25,18 @@ import stat
 import sys
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import aiofiles
 
 from flowpoint.host.base import FileStat
 
 T = TypeVar("T")
+
+_LOST_ERRORS: Final = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT})
+"""What a sync fails with that has lost pages; a file system that cannot sync so at all has other words for it."""
 
 
 class _Handle(Protocol):
@@ -154,8 +156,13 @@ class SystemDisk:
         return await self._run(read, path, offset, size)
 
     async def open(self, path: str) -> SystemOpenFile:
-        """See `host.base.Disk`."""
-        return await self._run(SystemOpenFile, path)
+        """See `host.base.Disk`. What is opened after its caller was cancelled is closed again."""
+        opening = asyncio.get_running_loop().run_in_executor(self._executor, SystemOpenFile, path)
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_opened)
+            raise
 
     async def create(self, path: str, *, private: bool = True) -> SystemFile:
         """See `host.base.Disk`."""
@@ -199,13 +206,22 @@ class SystemDisk:
         return await asyncio.get_running_loop().run_in_executor(self._executor, partial(fn, *args))
 
 
+def _close_opened(opening: asyncio.Future[SystemOpenFile]) -> None:
+    """Nobody has got this file. One that could not be opened is no news to anybody either."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
+
+
 def make_durable(descriptor: int) -> None:
     """Wait until everything written to a file is on the disk itself (rule 23)."""
     if sys.platform == "darwin":
         # Here fsync only hands the data to the drive, which may lose it. Some network file systems know no better.
-        with suppress(OSError):
+        try:
             fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
             return
+        except OSError as error:
+            if error.errno in _LOST_ERRORS:
+                raise
     os.fsync(descriptor)
 
 

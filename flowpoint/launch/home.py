@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from flowpoint.errors import NotFoundError, UsageError
+from flowpoint.model.path_names import PATH_NAME_RULE, is_path_name
 
 RUN_FORMAT = 1
 
@@ -37,9 +37,6 @@ TOTALS = ("attempt", "restarts", "parallelism", "records_in", "records_out", "la
 NAMES_SHOWN = 5
 """In an error; `flowpoint list` shows all."""
 
-NAME_BYTES_MAX = 100
-_NAME = re.compile(r"\w[\w.+-]*")
-
 
 def check_job_name(name: str) -> str:
     """The name itself, when it can be a job's.
@@ -47,11 +44,8 @@ def check_job_name(name: str) -> str:
     Raises:
         UsageError: It cannot, because it is a folder's name as well.
     """
-    if not _NAME.fullmatch(name) or len(name.encode()) > NAME_BYTES_MAX:
-        raise UsageError(
-            f"cannot use {name!r} as the name of a job: use letters, digits, '_', '-', '+' and '.', begin with a "
-            f"letter, digit or '_', at most {NAME_BYTES_MAX} bytes"
-        )
+    if not is_path_name(name):
+        raise UsageError(f"cannot use {name!r} as the name of a job: {PATH_NAME_RULE}")
     return name
 
 
@@ -184,9 +178,21 @@ class Home:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Home:
-        """The home that the environment names, by default `~/.flowpoint`."""
+        """The home that the environment names, by default `~/.flowpoint`.
+
+        Raises:
+            UsageError: its path is not UTF-8, as the paths of RocksDB's files have to be.
+        """
         named = (os.environ if environment is None else environment).get("FLOWPOINT_HOME")
-        return cls(Path(named or "~/.flowpoint").expanduser().absolute())
+        root = Path(named or "~/.flowpoint").expanduser().absolute()
+        try:
+            str(root).encode()
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"cannot use {os.fsencode(root)!r} as FLOWPOINT_HOME: its path is not UTF-8, and RocksDB takes no other; "
+                "set FLOWPOINT_HOME to a folder whose path is"
+            ) from None
+        return cls(root)
 
     def job(self, name: str) -> JobFolder:
         """The folder of a job, which need not exist."""
@@ -224,7 +230,7 @@ class Home:
         names: set[str] = set()
         for folder in (self.root / "jobs", self.root / "checkpoints"):
             if folder.is_dir():
-                names.update(path.name for path in folder.iterdir() if path.is_dir() and _NAME.fullmatch(path.name))
+                names.update(path.name for path in folder.iterdir() if path.is_dir() and is_path_name(path.name))
         return sorted(names)
 
     def find(self, name: str) -> JobFolder:

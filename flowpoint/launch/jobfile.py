@@ -182,9 +182,9 @@ def _blaming(source: JobSource, what: str) -> Iterator[None]:
     """Turn what the author's code raises into a UsageError; what FlowPoint says about it passes through."""
     try:
         yield
-    except FlowPointError:
+    except (FlowPointError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001  the author's code may raise anything
+    except BaseException as error:  # noqa: BLE001  the author's code may raise anything
         own = _from_file(source.path, error.__traceback__)
         where = f", line {own.tb_lineno}" if own is not None else ""
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

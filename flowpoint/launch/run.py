@@ -39,13 +39,13 @@ from flowpoint.launch.lost_attributes import lost_attributes
 from flowpoint.launch.places import check_place, open_place, place_notes
 from flowpoint.launch.traits import changes, traits_of
 from flowpoint.launch.worker_arguments import worker_arguments
-from flowpoint.model.commits import CommitEntry
+from flowpoint.model.commits import CommitEntry, CommitKind
 from flowpoint.model.settings import Settings
 from flowpoint.plan.compile import CompiledJob, compile_graph
 from flowpoint.plan.graph import StreamGraph
 from flowpoint.protocol.job import FINISHED_BEFORE
 from flowpoint.protocol.job_table import JobState
-from flowpoint.protocol.recovery import AlreadyFinished, CommitKind, Refuse, end_of, standing
+from flowpoint.protocol.recovery import AlreadyFinished, Refuse, end_of, standing
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.location import locate
 from flowpoint.snapshot.places import Place
@@ -180,7 +180,7 @@ class _Run:
             with self._interrupts:
                 outcome = await self._run_beside_http(coordinator, job)
         finally:
-            await self._host.disk.remove_tree(job.work_dir)
+            await self._remove_work(job.work_dir)
         self.resume = self._resume_command(coordinator)
         return await self._end(outcome)
 
@@ -202,6 +202,14 @@ class _Run:
         self._log.close()
         await self._host.close()
         return outcome
+
+    async def _remove_work(self, folder: str) -> None:
+        """Remove the local state of the attempts. How the job ended does not depend on whether that can be done."""
+        try:
+            await self._host.disk.remove_tree(folder)
+        except OSError as error:
+            text = f"cannot remove {folder}: {error.strerror}; it is of no use any more, remove it"
+            self._emit(Event(EventKind.WARNING, text))
 
     def was_refused(self, outcome: Outcome) -> bool:
         """Whether it ended before anything of the job had run, so that the run before is still the last one."""

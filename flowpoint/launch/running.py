@@ -155,8 +155,8 @@ class RunningJob:
             return record.to_data() | {"path": self._job.place.path(record.path)}
         if record.savepoint_bytes is None or not record.savepoint.startswith(f"{to.rstrip('/')}/"):
             raise CheckpointFailed(
-                "the job has ended without this savepoint: it was stopped by somebody else, or had read all its input; "
-                "its retained checkpoints can be continued from"
+                "the job has ended without this savepoint: it was stopped by somebody else, had read all its input, or "
+                "its attempt failed after the last checkpoint; its retained checkpoints can be continued from"
             )
         return record.to_data() | {"kind": "savepoint", "path": record.savepoint, "bytes": record.savepoint_bytes}
 

@@ -15,6 +15,8 @@ from flowpoint.model.key_groups import overlap
 
 MANIFEST_FORMAT = 2
 """2: `states` says of which type, key and version the values are. 1: it says only of which kind."""
+SAVEPOINT = "savepoint"
+"""The `kind` of the manifest of a savepoint, which is a folder of its own. That of a checkpoint is "checkpoint"."""
 NO_GROUPS = (0, -1)
 """The empty range of key groups."""
 SEAL = "seal"
@@ -59,7 +61,7 @@ class SubtaskState:
     states: state name -> what `state.spec.StateSpec.to_data` says of it, of keyed and broadcast state.
     splits: for sources, a list of {"id", "data", "position", "ended"}.
     committables: for sinks, a list of {"checkpoint": int, "data": JSON}, oldest first, not yet confirmed.
-    exports: for sinks in a savepoint, the files that hold uncommitted output (`SinkWithExport`).
+    exports: for sinks in a savepoint, the files that hold uncommitted output (`SinkWithFiles`).
     broadcast: broadcast state, files as above. Equal in all subtasks: a restored subtask takes over one of them whole.
     watermark: where event time stood (None: there is none yet).
     channels: records that were under way to this subtask, oldest first (unaligned checkpoints only); stands with the

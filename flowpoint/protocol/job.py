@@ -18,7 +18,8 @@
   come about, or when its checkpoint fails and that is tolerated: then the sources go on and whoever asked is told.
 - A stop that drains ends time before its barrier: timers have fired that would not have. So when its checkpoint fails the
   attempt cannot go on: it fails over, from the checkpoint before. Once its checkpoint is in the log, an attempt that
-  starts from it has nothing to do but commit: it goes straight to the last entry, and no record flows.
+  starts from it has nothing to do but commit: it goes straight to the last entry, and no record flows. That holds too
+  when the attempt fails before anybody has heard that it is in the log.
 - The end is reached in three steps, each waiting for the one before: the last checkpoint is in the commit log; every
   sink has confirmed; the entry "finished" or "stopped" is in the log. A failure before the last step restarts the job,
   which then restores the last checkpoint, commits it first, and comes here again.
@@ -42,11 +43,11 @@ from collections import deque
 from typing import assert_never
 
 from flowpoint.errors import InternalError
+from flowpoint.model.commits import CommitKind
 from flowpoint.protocol import job_events as ev
 from flowpoint.protocol.checkpoint import CheckpointFailure
 from flowpoint.protocol.job_events import JobAction, JobEvent
 from flowpoint.protocol.job_table import LIVE, OVER, TRANSITIONS, JobState
-from flowpoint.protocol.recovery import CommitKind
 from flowpoint.protocol.restart import GiveUp, Verdict
 
 HISTORY_MAX = 32
@@ -262,10 +263,15 @@ class JobLife:
         return self._state, []
 
     def _on_stop_point(self, event: ev.StopCheckpointDone) -> _Step:
+        committing = self._commit(JobState.STOPPED, event.checkpoint)
+        if self._state is not JobState.STOPPING:
+            # Only a drain is told so late: the attempt that starts from it has nothing to do but commit.
+            self._drained = event.checkpoint
+            return self._state, []
         assert self._stop is not None, f"nobody asked for a stop; {self._history}"
         if self._stop.drain:
             self._drained = event.checkpoint
-        return self._commit(JobState.STOPPED, event.checkpoint)
+        return committing
 
     def _on_stop_failed(self, event: ev.StopCheckpointFailed) -> _Step:
         assert self._stop is not None, f"nobody asked for a stop; {self._history}"

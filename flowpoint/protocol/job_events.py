@@ -102,7 +102,7 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True)
 class StopCheckpointDone:
-    """The checkpoint of the stop is in the commit log."""
+    """The checkpoint of the stop is in the commit log. Of a drain also when its attempt has failed meanwhile."""
 
     checkpoint: int
 

@@ -117,6 +117,7 @@ def _table() -> dict[tuple[JobState, type[JobEvent]], Move]:
         ),
         (s.DEPLOYING, FoundFinished, (s.FINISHED,), "nothing to do: exit"),
         (s.DEPLOYING, StopRequested, (s.DEPLOYING,), "remembered until the job runs"),
+        (s.DEPLOYING, StopCheckpointDone, (s.DEPLOYING,), "the same while the next attempt waits for it"),
         (s.RUNNING, AllEnded, (s.FINISHING,), "trigger the final checkpoint"),
         (s.RUNNING, StopRequested, (s.STOPPING,), "trigger the checkpoint of the stop"),
         (s.RUNNING, RescaleRequested, (s.RESCALING,), "trigger the checkpoint of the rescale"),
@@ -151,6 +152,12 @@ def _table() -> dict[tuple[JobState, type[JobEvent]], Move]:
         ),
         (s.RESTARTING, FurtherLoss, (s.RESTARTING,), "of the same incident: kill it; if the delay is over, replace it"),
         (s.RESTARTING, StopRequested, (s.RESTARTING,), "remembered until the job runs"),
+        (
+            s.RESTARTING,
+            StopCheckpointDone,
+            (s.RESTARTING,),
+            "of a drain whose attempt failed meanwhile: remembered, no record flows any more",
+        ),
         (s.STOPPING, StopCheckpointDone, (s.COMMITTING,), "the sinks are committing"),
         (
             s.STOPPING,

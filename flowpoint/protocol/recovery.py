@@ -27,21 +27,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
-from flowpoint.model.commits import CommitEntry
-
-
-class CommitKind(StrEnum):
-    """What an entry of the commit log says: the values of `CommitEntry.kind`."""
-
-    ATTEMPT = "attempt"  # attempt k begins: everything older is fenced
-    CHECKPOINT = "checkpoint"  # a checkpoint is complete: from here on it counts, and sinks commit
-    RESTORED = "restored"  # an older checkpoint was fallen back to: what came after it never counts again
-    SAVEPOINT = "savepoint"  # a savepoint is complete; sinks do not commit, failover never uses it
-    STOPPED = "stopped"  # a graceful stop came about
-    FINISHED = "finished"  # the job has read all its input and committed all its output
-    ABANDONED = "abandoned"  # the lineage was refused before it had begun; the one before it goes on being the job's
+from flowpoint.model.commits import CommitEntry, CommitKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,9 +46,9 @@ from flowpoint.runtime.subtask import Subtask
 from flowpoint.runtime.subtask_parts import Counters, SubtaskParts
 from flowpoint.runtime.surroundings import Surroundings
 from flowpoint.runtime.wiring import Wiring
-from flowpoint.state.backend import Backend
 from flowpoint.state.broadcast import BroadcastAccess, bind_broadcast
-from flowpoint.state.kinds import KeyCell, bind
+from flowpoint.state.descriptor import bind
+from flowpoint.state.handles import KeyCell
 from flowpoint.state.timers import TimerService
 
 
@@ -139,7 +139,7 @@ class Assembly:
                 process.open(subtask.index, spec.parallelism)
             elif spec.kind in KEYED_KINDS:
                 part = await self._keyed(spec, subtask, operators)
-                operators.stages.append(self._accumulating(spec, definition, part.backend))
+                operators.stages.append(self._accumulating(spec, definition, part))
                 self._state.refuse_unclaimed(part)
             else:
                 operators.stages.append(LoopOperator(uid, spec.kind, own_copy(definition.function)))
@@ -184,16 +184,19 @@ class Assembly:
         await self._state.restore(part, subtask.index)
         return part
 
-    def _accumulating(self, spec: OperatorSpec, definition: OperatorDef, backend: Backend) -> LoopOperator:
-        """A count, sum, ... whose accumulators lie in `backend`."""
+    def _accumulating(self, spec: OperatorSpec, definition: OperatorDef, part: KeyedPart) -> LoopOperator:
+        """A count, sum, ... whose accumulators lie in `part`."""
         assert definition.key is not None, spec
+        table = part.backend.table(self._state.accumulator(spec.uid))
+        # All that is written since the last freeze is of records. A freeze replaces the dict.
+        part.seen_keys = lambda: table.dirty
         return LoopOperator(
             uid=spec.uid,
             kind=spec.kind,
             function=own_copy(definition.function),
             key=own_copy(definition.key),
             key_name=spec.key_name,
-            table=backend.table(self._state.accumulator(spec.uid)),
+            table=table,
             check=GroupCache(self._plan.max_parallelism).miss,
             copy=self._codec.copy,
         )
@@ -210,14 +213,18 @@ class Assembly:
             bind(function, part.backend, cell)
             timers = TimerService(part.backend, cell)
             keyed = KeyedParts(cell, timers, GroupCache(self._plan.max_parallelism))
+            # Of records only: what timers write is under stored keys.
+            part.seen_keys = lambda: keyed.groups.groups
             self._state.refuse_unclaimed(part)
         if spec.kind in CO_KINDS:
             part = await self._state.broadcast(spec, subtask)
+            operators.parts.append(part)
             access = BroadcastAccess()
             bind_broadcast(function, part.backend, access)
             self._state.refuse_unclaimed(part)
-            if part.backend.schemas():
-                operators.parts.append(part)
+            if not part.backend.schemas():
+                # It has nothing that a snapshot could hold.
+                await operators.parts.pop().close()
         is_last = spec.uid == self._plan.tasks[subtask.task].operators[-1]
         return Process(
             spec.uid,

@@ -15,7 +15,7 @@ from flowpoint.model import messages
 from flowpoint.model.plan import JobPlan
 from flowpoint.runtime.assembly import Assembly
 from flowpoint.runtime.closing import finish
-from flowpoint.runtime.failures import engine_class, say, users_trace
+from flowpoint.runtime.failures import ENDS_A_TASK, engine_class, say, users_trace
 from flowpoint.runtime.source_subtask import SourceSubtask
 from flowpoint.runtime.subtask import Subtask
 from flowpoint.runtime.surroundings import Surroundings
@@ -53,7 +53,9 @@ class Attempt:
             self._subtasks = await Assembly(self._deploy, self._around).build()
             self._around.admit()
             await self._around.exchange.connect()
-        except Exception as error:  # noqa: BLE001  reported: the coordinator decides
+        except ENDS_A_TASK:
+            raise
+        except BaseException as error:  # noqa: BLE001  reported: the coordinator decides
             self._report_failure(None, error)
             return
         self._around.report(messages.Deployed(self.number, self._around.worker))
@@ -66,10 +68,12 @@ class Attempt:
         """Run one subtask; the others go on until the coordinator releases the attempt."""
         try:
             await subtask.run()
-        except Exception as error:  # noqa: BLE001  reported: the coordinator decides
+        except ENDS_A_TASK:
+            raise
+        except BaseException as error:  # noqa: BLE001  reported: the coordinator decides
             self._report_failure(subtask, error)
 
-    def _report_failure(self, subtask: Subtask | None, error: Exception) -> None:
+    def _report_failure(self, subtask: Subtask | None, error: BaseException) -> None:
         where = list(subtask.id) if subtask is not None else []
         # Who took the record in, unless the error knows better.
         operator = self._uids[subtask.id.task][0] if subtask is not None else ""

@@ -110,9 +110,9 @@ class Captures:
         self._queue.put_nowait(_Spill(uid, captured))
 
     def give_up(self, checkpoint: int) -> None:
-        """Checkpoint `checkpoint` was given up: nothing of a savepoint is written any more, nothing acknowledged.
+        """Checkpoint `checkpoint` was given up: nothing of a savepoint is written any more.
 
-        What was captured for a checkpoint stays in the state of the next one.
+        What was captured for a checkpoint stays in the state of the next one, and its files are told all the same.
         """
         for capture in self._unwritten:
             if capture.barrier.checkpoint == checkpoint:
@@ -121,7 +121,7 @@ class Captures:
     # ------------------------------------------------------------------ the duties
 
     async def run(self) -> None:
-        """Make what is captured durable, in order, and acknowledge it while anybody waits for it.
+        """Make what is captured durable, in order, and acknowledge it.
 
         Raises:
             FlowPointError: something that no later try can mend, or a spill that failed.
@@ -180,7 +180,10 @@ class Captures:
             return
         self._unwritten.remove(capture)
         if capture.is_given_up:
-            # Nobody waits for an answer.
+            if operators:
+                # Nobody waits for it. The coordinator learns which files are there, and removes those that no later
+                # checkpoint names.
+                self._answers.acknowledge(checkpoint, operators, {}, capture.alignment_ms)
             return
         if failure is not None:
             # The state is kept in memory and goes into the next snapshot; this one has failed.

@@ -15,14 +15,14 @@ from flowpoint.host.base import Disk, Host
 from flowpoint.model.plan import OperatorKind
 
 
-class _End:
+class EndOfSplit:
     """The type of `END`."""
 
     def __repr__(self) -> str:
         return "END"
 
 
-END: Final = _End()
+END: Final = EndOfSplit()
 """What `SourceReader.read` returns when the split has no more records."""
 
 
@@ -91,7 +91,7 @@ class ConnectorContext:
 class SourceReader(Protocol):
     """Reads one split."""
 
-    async def read(self, n: int) -> list[Any] | _End:
+    async def read(self, n: int) -> list[Any] | EndOfSplit:
         """About `n` records at most, an empty list for "nothing now", or `END`.
 
         Never cancelled while the job runs. May wait a while, but not for ever.

@@ -23,14 +23,18 @@ from types import FrameType, TracebackType
 from typing import Any, Final
 
 from flowpoint.errors import BadRecordError, FlowPointError, InternalError, TransientError, UserCodeError
-from flowpoint.state.kinds import ValueState, declared
+from flowpoint.state.descriptor import declared
+from flowpoint.state.kinds import ValueState
 
 ENGINE: Final = FlowPointError.__module__.partition(".")[0]
 CHAIN_FILES: Final = f"<{ENGINE} chain"
 """How the file names of generated loops begin."""
 
-USER_RAISED: Final = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
-"""What a synchronous call of user code may raise. No real cancellation arrives in one: these are the user's, too."""
+USER_RAISED: Final = BaseException
+"""What a synchronous call of user code may raise. Nothing of the engine's arrives in one: all of it is the user's."""
+
+ENDS_A_TASK: Final = (asyncio.CancelledError, GeneratorExit)
+"""What ends a task that waits, and so is not the user's where user code is awaited."""
 
 _ADDRESS: Final = re.compile(r"(?: at |(\.\.\.))0?x[0-9a-fA-F]{4,}")
 """Also behind an ellipsis, which stays."""
@@ -121,16 +125,14 @@ def refuse_single(result: Any) -> UserCodeError:
 
 
 @contextmanager
-def naming(
-    uid: str, doing: str, caught: type[BaseException] | tuple[type[BaseException], ...] = Exception
-) -> Iterator[None]:
+def naming(uid: str, doing: str, *, is_awaited: bool = True) -> Iterator[None]:
     """What a connector or a function's `open` raises in this block, with its operator named.
 
     Errors of ours stay what they are; trouble of the surroundings (OSError) may go away; the rest is the author's.
 
     Args:
         doing: such as "read() of split 'a'".
-        caught: `USER_RAISED` around a synchronous call.
+        is_awaited: False around a synchronous call, in which no cancellation of ours arrives.
     """
     try:
         yield
@@ -139,7 +141,9 @@ def naming(
     except FlowPointError as error:
         error.operator = error.operator or uid
         raise
-    except caught as error:
+    except USER_RAISED as error:
+        if is_awaited and isinstance(error, ENDS_A_TASK):
+            raise
         kind = TransientError if isinstance(error, OSError) else UserCodeError
         text = f"operator '{uid}': {doing} failed: {type(error).__name__}: {say(error)}{_warning(error)}"
         named = kind(text)

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from flowpoint.codec.key_types import key_types
 from flowpoint.errors import BadRecordError, StorageError
 from flowpoint.model.elements import WATERMARK_MIN, Barrier
 from flowpoint.model.manifest import StateFile, SubtaskState
@@ -27,6 +28,7 @@ from flowpoint.runtime.closing import finish
 from flowpoint.runtime.contracts import ConnectorContext, PreparesBeside, Sink, SinkWithFiles, SinkWriter
 from flowpoint.runtime.failures import naming, shorten
 from flowpoint.state.backend import Backend, Frozen
+from flowpoint.state.key_functions import refuse_other_keys
 from flowpoint.state.versions import stamped
 
 _EXPORT_TRIES = 3
@@ -75,6 +77,9 @@ class KeyedPart:
 
     must_be_full: the files are those of somebody else's snapshot, so the next checkpoint starts a new chain.
     is_broadcast: it is the operator's broadcast state instead, which every subtask has whole.
+    stored_keys: after a change of the key function, the types of the keys that state is stored under, until keys of this
+    run were held against them; empty: there is nothing to look at. `seen_keys` gives keys of records since the last freeze
+    or longer.
     """
 
     uid: str
@@ -86,13 +91,20 @@ class KeyedPart:
     files: tuple[StateFile, ...] = ()
     must_be_full: bool = False
     is_broadcast: bool = False
+    stored_keys: frozenset[str] = frozenset()
+    seen_keys: Callable[[], Collection[Any]] = tuple
 
     async def capture(self, barrier: Barrier) -> Captured:
         """Swap the changed entries out."""
         return self.freeze()
 
     def freeze(self) -> Captured:
-        """The same without a barrier: changed entries have outgrown memory and go out early, into the next snapshot."""
+        """The same without a barrier: changed entries have outgrown memory and go out early, into the next snapshot.
+
+        Raises:
+            IncompatibleStateError: the keys of this run are not of the types that state is stored under.
+        """
+        self._check_keys()
         frozen = self.backend.freeze(full=self.must_be_full or not self.incremental)
         states = self.backend.schemas()
 
@@ -107,6 +119,7 @@ class KeyedPart:
 
     async def capture_savepoint(self, barrier: Barrier) -> Captured:
         """Freeze what is in no file of the chain yet: with copies of these it makes up all of the state."""
+        self._check_keys()
         frozen = self.backend.freeze_detached()
         # No uid has a slash in it: an operator may have both kinds of state.
         name = f"{self.uid}/broadcast" if self.is_broadcast else self.uid
@@ -118,6 +131,14 @@ class KeyedPart:
             return stamped(await self.write_savepoint(name, chain, frozen, barrier.savepoint), states)
 
         return self._captured(frozen, states, write)
+
+    def _check_keys(self) -> None:
+        """Nothing with keys of another type than the stored ones may get into a snapshot that counts."""
+        if self.stored_keys:
+            seen = key_types(self.seen_keys())
+            if seen:
+                refuse_other_keys(self.uid, self.stored_keys, seen)
+                self.stored_keys = frozenset()
 
     def _captured(
         self,
@@ -293,7 +314,8 @@ class SinkPart:
         """Commit everything up to and including `checkpoint`, in order. Confirmed ones leave the state."""
         while self.uncommitted and self.uncommitted[0]["checkpoint"] <= checkpoint:
             with naming(self.uid, "commit()"):
-                await finish(self.sink.commit(self.uncommitted[0]["data"], self.context))
+                committing = self.sink.commit(self.uncommitted[0]["data"], self.context)
+                await finish(committing, f"operator '{self.uid}': commit()")
             del self.uncommitted[0]
 
     async def close(self) -> None:

@@ -204,10 +204,6 @@ class SourceSubtask(Subtask):
         await self._wait()
         self.counters.blocked += self._now() - begun
 
-    async def _wait_for_room(self) -> None:
-        """Restored records come before the first read, and no barrier is emitted meanwhile: wait for credit."""
-        await self.wait_writable()
-
     async def _make_room(self) -> None:
         """Do not wait: a barrier may be due, and what is in hand must be through before it."""
 

@@ -37,6 +37,7 @@ from flowpoint.snapshot.reader import load, open_files
 from flowpoint.state.backend import Backend
 from flowpoint.state.declarations import DeclaredStates, declared_states
 from flowpoint.state.evolution import Evolution, evolve
+from flowpoint.state.key_functions import keys_to_hold_to
 from flowpoint.state.open import open_backend
 from flowpoint.state.spec import StateSpec
 from flowpoint.state.stored_values import EvolvingCodec
@@ -80,6 +81,7 @@ class StateAssembly:
             part.files = tuple(joined(files))
             part.must_be_full = self._deploy.full
             await self._open_files(part, states, part.groups)
+        part.stored_keys = self._keys_to_hold_to(part.uid)
 
     async def broadcast(self, spec: OperatorSpec, subtask: SubtaskId) -> KeyedPart:
         """The restored broadcast state of an operator: in memory, and whole in every subtask."""
@@ -94,6 +96,12 @@ class StateAssembly:
                 part.must_be_full = self._deploy.full
                 await self._open_files(part, [state], all_groups)
         return part
+
+    def _keys_to_hold_to(self, uid: str) -> frozenset[str]:
+        """What is stored under keys of which types, in all subtasks: this one may have none of it."""
+        key_by = {spec.key_by for spec in self._declared(uid).keyed.values()}
+        dealt_out = (SubtaskState.from_data(data) for states in self._deploy.restore.get(uid, ()) for data in states)
+        return keys_to_hold_to(dealt_out, key_by.pop()) if key_by else frozenset()
 
     def accumulator(self, uid: str) -> StateSpec:
         """The one state of a count, sum, ..."""

@@ -67,7 +67,22 @@ class SimDisk:
         return await self.operate("disk.read", path, effect)
 
     async def open(self, path: str) -> SimOpenFile:
-        return await self.operate("disk.open", path, lambda: SimOpenFile(self._files.file(path)))
+        made: list[SimOpenFile] = []
+        is_given_up = False
+
+        def effect() -> SimOpenFile:
+            made.append(SimOpenFile(self._files.file(path), path, self._process.opened))
+            if is_given_up:
+                made[0].close()
+            return made[0]
+
+        try:
+            return await self.operate("disk.open", path, effect)
+        except (asyncio.CancelledError, OSError):
+            is_given_up = True
+            for file in made:
+                file.close()
+            raise
 
     async def create(self, path: str, *, private: bool = True) -> DiskFile:
         made: list[File] = []
@@ -169,10 +184,13 @@ class SimDisk:
 
 
 class SimOpenFile:
-    """Implements `host.base.OpenFile`: reads take no time, and do not fail."""
+    """Implements `host.base.OpenFile`: reads take no time, and do not fail. `opened`: those that its process has open."""
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: File, path: str, opened: set[SimOpenFile]) -> None:
+        self.path = path
         self._file: File | None = file
+        self._opened = opened
+        opened.add(self)
 
     def read_at(self, offset: int, size: int) -> bytes:
         if self._file is None:
@@ -181,6 +199,7 @@ class SimOpenFile:
 
     def close(self) -> None:
         self._file = None
+        self._opened.discard(self)
 
 
 class SimDiskFile:

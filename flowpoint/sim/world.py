@@ -26,7 +26,7 @@ from random import Random
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from flowpoint.errors import FlowPointError
-from flowpoint.sim.disk import DiskFaults
+from flowpoint.sim.disk import DiskFaults, SimOpenFile
 from flowpoint.sim.files import FileSystem
 from flowpoint.sim.host import SimHost
 from flowpoint.sim.loop import STEP_LIMIT_DEFAULT, SimLoop, collect_garbage
@@ -82,6 +82,7 @@ class SimProcess(Owner):
         self.log_path: str | None = None
         self.links: dict[int, SimLink] = {}
         self.doing: dict[int, tuple[str, str]] = {}
+        self.opened: set[SimOpenFile] = set()
         self.context = Context()
         self.context.run(OWNER.set, self)
         self.context.run(USER_TROUBLE.set, world.user_trouble)
@@ -166,7 +167,8 @@ class SimProcess(Owner):
         listeners = [f"listener {one.address}" for one in self.world.network.listeners.values() if one.owner is self]
         links = [f"link to {link.peer.name}" for link in self.links.values()]
         files = [f"file {path}" for path, file in self.world.files.walk("/") if file.writer is self]
-        return tasks + listeners + links + files
+        opened = sorted(f"file {one.path}, open to be read" for one in self.opened)
+        return tasks + listeners + links + files + opened
 
     def _settle(self, key: int, answer: asyncio.Future[T], settle: Callable[[], None]) -> None:
         self.doing.pop(key, None)

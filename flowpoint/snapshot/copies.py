@@ -37,7 +37,8 @@ async def copy_state(source: Storage, file: StateFile, target: Storage, name: st
             raise StorageError(f"cannot write {name}: it exists already; each write needs a new name")
     finally:
         opened.close()
-    return StateFile(name, file.kind, copy.size, copy.checksum, copy.entries, file.groups, {SEAL: copy.seal})
+    extra = {**file.extra, SEAL: copy.seal}
+    return StateFile(name, file.kind, copy.size, copy.checksum, copy.entries, file.groups, extra)
 
 
 class _Copy:

@@ -27,11 +27,11 @@ from xxhash import xxh3_64, xxh3_64_hexdigest
 
 from flowpoint.errors import NotFoundError, SnapshotError, StorageError, UsageError
 from flowpoint.host.blocking import run_now, wall_ms
-from flowpoint.model.manifest import Manifest, OperatorState, StateFile, SubtaskState
+from flowpoint.model.manifest import SAVEPOINT, Manifest, OperatorState, StateFile, SubtaskState
 from flowpoint.snapshot import names
 from flowpoint.snapshot.disposed import remove_empty_folders
 from flowpoint.snapshot.keyed_state import MAP, Found, KeyedState
-from flowpoint.snapshot.location import SAVEPOINT, local_storage
+from flowpoint.snapshot.location import local_storage
 from flowpoint.snapshot.manifests import encode_manifest, write_manifest
 from flowpoint.snapshot.opened import Snapshot, SourceSplit, nearest
 from flowpoint.snapshot.storage import SLICE_BYTES, Storage
@@ -39,6 +39,7 @@ from flowpoint.snapshot.value_fit import fit, fit_any
 from flowpoint.snapshot.value_text import json_of, text_of
 from flowpoint.snapshot.writer import DELTA
 from flowpoint.state.file_builder import FileBuilder
+from flowpoint.state.key_functions import told
 from flowpoint.state.spec import ABSENT, TOMBSTONE
 from flowpoint.state.versions import stamped
 
@@ -244,10 +245,11 @@ class Child:
         sequence = 1
         while (name := names.state_file(uid, index, self.parent.manifest.attempt, sequence, DELTA)) in taken:
             sequence += 1
-        data, entries = self._delta(changes)
+        data, builder = self._delta(changes)
         written.append(name)
         await storage.put_if_absent(name, (data,))
-        written_file = StateFile(name, DELTA, len(data), xxh3_64_hexdigest(data), entries, subtask.groups)
+        checksum, extra = xxh3_64_hexdigest(data), told(builder.key_types)
+        written_file = StateFile(name, DELTA, len(data), checksum, builder.entries, subtask.groups, extra)
         (file,) = stamped([written_file], subtask.states)
         return replace(subtask, splits=splits, files=(*subtask.files, file))
 
@@ -256,7 +258,7 @@ class Child:
             return split
         return {**split, "position": self._positions[uid, split["id"]], "ended": False}
 
-    def _delta(self, changes: Mapping[tuple[str, str], Mapping[Any, Change]]) -> tuple[bytes, int]:
+    def _delta(self, changes: Mapping[tuple[str, str], Mapping[Any, Change]]) -> tuple[bytes, FileBuilder]:
         builder = FileBuilder(self.parent.codec)
         parts = [builder.header()]
         for (name, kind), changed in changes.items():
@@ -267,7 +269,7 @@ class Child:
                 values.append(value)
             parts.append(builder.block(name, kind, [(group, *groups[group]) for group in sorted(groups)]))
         parts.append(builder.footer())
-        return b"".join(parts), builder.entries
+        return b"".join(parts), builder
 
 
 def _plain(key: Any) -> str:

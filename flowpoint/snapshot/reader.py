@@ -7,7 +7,7 @@ Invariants:
 - Bytes that are returned are exactly those that were written; anything else is a SnapshotError naming the file.
 - Files keep the order in which they were given: for one old subtask that is oldest first.
 
-Not here: which files a subtask takes over (`protocol.recovery`), what is in them (`state`).
+Not here: which files a subtask takes over (`protocol.assignment`), what is in them (`state`).
 """
 
 from __future__ import annotations
@@ -20,14 +20,9 @@ from xxhash import xxh3_64
 
 from flowpoint.errors import SnapshotError, StorageError
 from flowpoint.host.base import OpenFile
-from flowpoint.model.manifest import SEAL, StateFile, SubtaskState
+from flowpoint.model.manifest import SEAL, StateFile
 from flowpoint.snapshot.storage import SLICE_BYTES, Storage
 from flowpoint.state.file_format import ReadRange
-
-
-async def load_states(storage: Storage, states: Iterable[SubtaskState]) -> list[tuple[StateFile, bytes]]:
-    """The files of all old subtasks that one new subtask takes over, each old one's oldest first. See `load`."""
-    return await load(storage, [file for state in states for file in state.files])
 
 
 async def load(storage: Storage, files: Iterable[StateFile]) -> list[tuple[StateFile, bytes]]:

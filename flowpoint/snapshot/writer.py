@@ -13,7 +13,7 @@ Not here: what is in the slices (`state`), telling the backend `durable()` or `f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
 from typing import Protocol, TypeVar
 
 from xxhash import xxh3_64
@@ -22,6 +22,7 @@ from flowpoint.errors import StorageError, StorageFull
 from flowpoint.model.manifest import SEAL, StateFile
 from flowpoint.snapshot import names
 from flowpoint.snapshot.storage import SLICE_BYTES, Storage
+from flowpoint.state.key_functions import told
 
 BASE = "base"
 DELTA = "delta"
@@ -51,6 +52,10 @@ class FrozenState(Protocol):
     @property
     def seal(self) -> str:
         """What proves the bytes as `chunks` gave them last (`FileReader.seal`)."""
+
+    @property
+    def key_types(self) -> Set[str]:
+        """The types of the keys in the bytes that `chunks` gave last."""
 
     def chunks(self) -> Iterator[bytes]:
         """The bytes in slices, from the start each time it is called."""
@@ -135,9 +140,8 @@ async def _write_slices(storage: Storage, frozen: FrozenState, name: str, groups
     if not await storage.put_if_absent(name, slices):
         raise StorageError(f"cannot write {name}: it exists already; each write needs a new sequence number")
     kind = BASE if frozen.full else DELTA
-    return StateFile(
-        name, kind, slices.bytes, slices.checksum, frozen.entries, groups, {SEAL: frozen.seal} if frozen.seal else {}
-    )
+    extra = {**({SEAL: frozen.seal} if frozen.seal else {}), **told(frozen.key_types)}
+    return StateFile(name, kind, slices.bytes, slices.checksum, frozen.entries, groups, extra)
 
 
 async def save_file(storage: Storage, path: str, name: str) -> StateFile:

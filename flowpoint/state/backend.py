@@ -98,12 +98,14 @@ class Frozen(Protocol):
     entries: how many entries it holds, deletions included; exact after `chunks`. 0: no file is needed.
     native: local files that belong to it besides; none so far.
     seal: what proves the file (`FileReader.seal`). Known after `chunks`.
+    key_types: of the keys in it (`codec.key_types`). Known after `chunks`.
     """
 
     full: bool
     replaces: int
     native: Sequence[str]
     seal: str
+    key_types: set[str]
 
     @property
     def entries(self) -> int: ...

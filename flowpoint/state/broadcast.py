@@ -18,7 +18,8 @@ from flowpoint.codec.keys import canonical
 from flowpoint.codec.values import is_immutable
 from flowpoint.errors import UserCodeError
 from flowpoint.state.backend import Backend, MapTable
-from flowpoint.state.kinds import PLAIN_KEYS, Declaration, declared
+from flowpoint.state.descriptor import Declaration, declared
+from flowpoint.state.handles import PLAIN_KEYS
 from flowpoint.state.spec import ABSENT, FIRST_VERSION, Migrations
 
 _EVERY_KEY: Final = 0

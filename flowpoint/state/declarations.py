@@ -4,7 +4,7 @@
     aggregate                       one value, of the type that `create` is annotated to return
     process functions               what their class declares, and timers
 
-Not here: binding state to a running function (`kinds.py`).
+Not here: binding state to a running function (`descriptor.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from flowpoint.model.plan import CO_KINDS, KEYED_KINDS, PROCESS_KINDS, OperatorKind
 from flowpoint.state.annotations import return_schema
-from flowpoint.state.kinds import checked_migrations, declared
+from flowpoint.state.descriptor import checked_migrations, declared
+from flowpoint.state.key_functions import key_digest
 from flowpoint.state.schema import ANY, TypeSchema
 from flowpoint.state.spec import FIRST_VERSION, NO_MIGRATIONS, StateSpec
 from flowpoint.state.timers import TIMERS
@@ -49,20 +50,20 @@ def declared_states(
     Raises:
         PlanError: a declaration makes no sense.
     """
-    key = key_schema(keys)
+    key, key_by = key_schema(keys), key_digest(keys)
     if kind in _ACCUMULATING:
-        return DeclaredStates({kind.value: replace(_accumulator(kind, function), key=key)}, {})
+        return DeclaredStates({kind.value: replace(_accumulator(kind, function), key=key, key_by=key_by)}, {})
     keyed: dict[str, StateSpec] = {}
     broadcast: dict[str, StateSpec] = {}
     if kind in PROCESS_KINDS:
         for declaration in declared(type(function)):
             spec = declaration.spec
             if not declaration.is_broadcast and kind in KEYED_KINDS:
-                keyed[spec.name] = replace(spec, key=key)
+                keyed[spec.name] = replace(spec, key=key, key_by=key_by)
             elif declaration.is_broadcast and kind in CO_KINDS:
                 broadcast[spec.name] = spec
         if kind in KEYED_KINDS:
-            keyed[TIMERS.name] = replace(TIMERS, key=key)
+            keyed[TIMERS.name] = replace(TIMERS, key=key, key_by=key_by)
     return DeclaredStates(keyed, broadcast)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import msgpack
 from xxhash import xxh3_64_intdigest
 
+from flowpoint.codec.key_types import KEY_TYPES_MAX, key_types
 from flowpoint.codec.keys import place_width
 from flowpoint.codec.values import Codec
 from flowpoint.state.file_format import END, FORMAT, HEADER, MAGIC, PLACE, TRAILER, BlockRef, Entries, RawBlock, seal_of
@@ -46,6 +47,8 @@ class FileBuilder:
         self._dead_places = array(PLACE)
         self._offset = 0
         self.entries = 0
+        self.key_types: set[str] = set()
+        """Of the keys in all blocks that were made here (`codec.key_types`)."""
         self.seal = ""
         """Of the file (`FileReader.seal`), once its footer is made."""
 
@@ -119,12 +122,18 @@ class FileBuilder:
         live_groups: list[int],
         dead_groups: list[int],
     ) -> bytes:
+        self._note_keys(kind, entries.keys)
+        self._note_keys(kind, entries.dead)
         encoded = self._codec.encode_column
         keys, values, dead = encoded(entries.keys), encoded(entries.values), encoded(entries.dead)
         body: bytes = msgpack.packb([live_groups, keys, values, dead_groups, dead])
         checksum = xxh3_64_intdigest(body)
         ref = BlockRef(0, *groups, 0, len(body), len(entries.keys), len(entries.dead), checksum)
         return self._placed(state, kind, ref, body)
+
+    def _note_keys(self, kind: str, keys: list[Any]) -> None:
+        if len(self.key_types) <= KEY_TYPES_MAX:
+            self.key_types |= key_types([pair[0] for pair in keys] if kind == "map" else keys)
 
     def _placed(self, state: str, kind: str, ref: BlockRef, body: bytes) -> bytes:
         number, _ = self._states.setdefault(state, (len(self._states), kind))

@@ -46,6 +46,7 @@ class FrozenState:
         self.replaces = 0
         self.native: Sequence[str] = ()
         self.seal = ""
+        self.key_types: set[str] = set()
         self._backend = backend
         self._number = number
         self._detached = detached
@@ -121,6 +122,7 @@ class FrozenState:
         yield builder.footer()
         self._entries = builder.entries
         self.seal = builder.seal
+        self.key_types = builder.key_types
 
     def _absorb_small_files(self, absorbed: dict[str, dict[Any, Any]]) -> Iterator[bytes]:
         """Read the newest small files back into one layer per table, oldest first."""

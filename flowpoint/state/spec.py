@@ -18,6 +18,9 @@ Kind: TypeAlias = Literal["value", "list", "map"]
 KINDS: Final[tuple[str, ...]] = get_args(Kind)
 FIRST_VERSION: Final = 1
 
+KEY_BY: Final = "key_by"
+"""In what a manifest says of a state: the digest of the functions that the operator is keyed by."""
+
 Migrations: TypeAlias = Mapping[int, Callable[[Any], Any]]
 """Version -> the function from a value of that version to one of the next."""
 
@@ -62,6 +65,7 @@ class StateSpec:
     type: of a value, of an element of a list, of a value in a map.
     version: counts how often values changed in a way that only `migrate` can bridge.
     key: of what the operator is keyed by, as far as known.
+    key_by: the digest of the functions it is keyed by (`key_functions.key_digest`); "": not known.
     """
 
     name: str
@@ -71,6 +75,7 @@ class StateSpec:
     version: int = FIRST_VERSION
     migrate: Migrations = field(default_factory=lambda: NO_MIGRATIONS, compare=False)
     key: TypeSchema = ANY
+    key_by: str = field(default="", compare=False)
 
     @property
     def is_map(self) -> bool:
@@ -88,6 +93,8 @@ class StateSpec:
             data["type"] = self.type.to_data()
         if not self.key.is_any:
             data["key"] = self.key.to_data()
+        if self.key_by:
+            data[KEY_BY] = self.key_by
         if classes:
             data["classes"] = classes
         return data

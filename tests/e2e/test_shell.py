@@ -306,6 +306,18 @@ def test_a_job_in_the_background_answers_as_soon_as_its_start_has_been_told(shel
     shell.run_ok("cancel", "endless")
 
 
+def test_a_job_has_finished_also_when_what_it_kept_beside_cannot_be_removed(shell: Shell) -> None:
+    shell.write("job.py", ENDLESS.replace("10_000_000, rate=2000", "100"))
+    shell.home.root.mkdir()
+    (shell.home.root / "work").write_text("no folder")
+
+    done = shell.run("run", "job.py", "-p", "1", "--set", "state.backend=heap", "--json")
+
+    assert done.code == 0, done
+    assert "cannot remove" in done.out
+    assert_exact(shell)
+
+
 def test_the_folder_of_a_running_job_that_has_published_nothing_is_refused_to_another_job(shell: Shell) -> None:
     shell.write("job.py", ENDLESS)
     first = shell.start("run", "job.py", "-p", "1", "--set", "checkpoint.interval=1h", "--json")

@@ -302,6 +302,18 @@ def test_when_a_worker_is_lost_after_a_drain_is_in_the_log_then_no_record_flows_
     assert life.handle(ev.EntryAppended())[-1] == ev.ExitJob("stopped", 0, "stopped")
 
 
+@pytest.mark.parametrize("before", [[], [ev.RestartDue(1), ev.WorkersReady()]])
+def test_when_a_drain_is_heard_to_be_in_the_log_only_after_its_attempt_has_failed_then_no_record_flows_either(before):
+    life = life_after(*DRAINING, LOST, *before)
+
+    assert life.handle(ev.StopCheckpointDone(9)) == []
+    actions = told(life, *[ev.RestartDue(1), ev.WorkersReady()][len(before) :], ev.AllDeployed(restored_checkpoint=9))
+
+    assert actions[-1] == ev.AppendEntry("stopped")
+    assert ev.StartRecords() not in actions
+    assert life.handle(ev.EntryAppended())[-1] == ev.ExitJob("stopped", 0, "stopped")
+
+
 def test_when_the_drained_checkpoint_proves_damaged_then_the_job_drains_once_more():
     life = life_after(*DRAINING, ev.StopCheckpointDone(9), LOST, ev.RestartDue(1), ev.WorkersReady())
 
@@ -467,6 +479,7 @@ class World:
         self.deploying = self.flowing = self.ended = self.periodic = False
         self.last = ""  # the last checkpoint that is being taken
         self.draining = self.drained = False  # time ends before it; one of a drain is in the log
+        self.late = False  # one of a drain was being published when its attempt failed, and may be in the log
         self.appending = ""
         self.failures_left, self.stops_left, self.tolerated_left, self.rescales_left = 2, 2, 1, 1
         self.rescaling = False  # somebody waits for the end of a rescale
@@ -531,6 +544,8 @@ class World:
             yield ev.FinalCheckpointFailed("tolerated")
         if not self.failures_left:
             return
+        if self.late:
+            yield ev.StopCheckpointDone(9)
         if self.deploying:
             yield ev.FoundFinished()
             yield ev.AllDeployed(8)
@@ -572,16 +587,18 @@ class World:
                 self.tolerated_left -= 1
                 self.last = ""
             case ev.StopCheckpointDone():
-                self.last, self.drained = "", self.draining
+                self.tolerated_left -= self.late  # one oddity is enough for one story
+                self.last, self.drained, self.late = "", self.draining, False
             case ev.FinalCheckpointDone() | ev.RescaleCheckpointDone():
                 self.last = ""
             case ev.RestartDue(number):
                 self.timer = 0 if number == self.timer else self.timer
                 self.stale_timers = tuple(other for other in self.stale_timers if other != number)
             case ev.AllDeployed(restored):
-                self.deploying, self.drained = False, self.drained and restored == 9
+                # It was prepared only when nothing was being published any more.
+                self.deploying, self.drained, self.late = False, self.drained and restored == 9, False
             case ev.FoundFinished():
-                self.deploying = False
+                self.deploying = self.late = False
             case ev.AllEnded():
                 self.ended = True
         for action in self.life.handle(event):
@@ -620,8 +637,9 @@ class World:
                 self.periodic = True
             case ev.SuspendCheckpoints():
                 self.periodic = False
-            case ev.AbortCheckpoints():
-                self.last = ""
+            case ev.AbortCheckpoints(failure):
+                is_late = failure is CheckpointFailure.ABORTED_BY_FAILOVER and self.last == "stop" and self.draining
+                self.last, self.late = "", is_late and self.tolerated_left == 1
             case ev.TriggerStopCheckpoint(drain=drain):
                 assert self.flowing and not self.last
                 self.last, self.draining = "stop", drain

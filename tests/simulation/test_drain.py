@@ -165,6 +165,36 @@ def test_a_kill_after_the_drain_is_in_the_log_ends_in_a_stop_without_another_rec
     assert stage.output() == Counter({(0, 3): 1})
 
 
+@pytest.mark.parametrize("request_", sorted(DRAINS))
+def test_so_does_a_kill_before_the_coordinator_has_heard_that_the_drain_is_in_the_log(request_):
+    stage = stage_of(2)
+    is_watched: list[bool] = []
+
+    def kill_one_before_the_answer(process):
+        stage.world.disk_faults.slowness = 2000.0
+        stage.kill(stage.workers()[0])
+
+    def watch(link, trigger):
+        if trigger.drain and not is_watched:
+            is_watched.append(True)
+            stage.on_point("disk.link", "/commits/", kill_one_before_the_answer)
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: witness.seen == [1, 2, 3] and stage.completed(2))
+        stage.on_message(messages.Trigger, watch)
+        stage.ask_for(request_)
+        await stage.until(lambda: stage.story("restarting at once"))
+        stage.world.heal()
+        await stage.finish(run, code=130)
+
+    stage.play(script())
+
+    assert not stage.story("lets the records of attempt 2 flow")
+    assert stage.story("the job is stopped")
+    assert stage.output() == Counter({(0, 3): 1})
+
+
 def drained_under_kills(seed: int) -> JobScenario:
     """A job whose output does not depend on time, drained again and again while it is being killed."""
     drawn = draw_shape(Random(f"{seed}:drained"))

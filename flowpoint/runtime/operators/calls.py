@@ -18,7 +18,7 @@ from flowpoint.codec.keys import GroupCache
 from flowpoint.model.elements import Batch
 from flowpoint.runtime.failures import USER_RAISED, Doing, Place, explain, on_record, refuse_single
 from flowpoint.runtime.operators.context import ProcessContext
-from flowpoint.state.kinds import NO_KEY, KeyCell
+from flowpoint.state.handles import NO_KEY, KeyCell
 
 SINGLE: Final = frozenset({str, bytes, bytearray, dict})
 """Iterable, but surely meant as one record."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from flowpoint.errors import UserCodeError
 from flowpoint.model.elements import WATERMARK_MIN, Batch
-from flowpoint.state.kinds import NO_KEY, KeyCell
+from flowpoint.state.handles import NO_KEY, KeyCell
 from flowpoint.state.timers import TimerService
 
 

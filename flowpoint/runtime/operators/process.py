@@ -25,7 +25,7 @@ from flowpoint.runtime.failures import USER_RAISED, Doing, Place, naming, refuse
 from flowpoint.runtime.operators.calls import SINGLE, Calls, Port, raise_explained
 from flowpoint.runtime.operators.context import NoTimers, OpenContext, ProcessContext, SideOutputs, Timers
 from flowpoint.state.broadcast import BroadcastAccess
-from flowpoint.state.kinds import KeyCell
+from flowpoint.state.handles import KeyCell
 from flowpoint.state.timers import EVENT, PROCESSING, TimerService
 
 LAST_TIMERS_MAX: Final = 1000
@@ -92,7 +92,7 @@ class Process:
 
     def open(self, subtask: int, parallelism: int) -> None:
         """Let the function prepare. Raises UserCodeError when it cannot."""
-        with naming(self.uid, "open()", USER_RAISED):
+        with naming(self.uid, "open()", is_awaited=False):
             self._function.open(OpenContext(self.uid, subtask, parallelism))
         self._is_open = True
 
@@ -100,7 +100,7 @@ class Process:
         """Let the function release what it took, once, if it was opened."""
         if self._is_open:
             self._is_open = False
-            with naming(self.uid, "close()", USER_RAISED):
+            with naming(self.uid, "close()", is_awaited=False):
                 self._function.close()
 
     # ------------------------------------------------------------------ records

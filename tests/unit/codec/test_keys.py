@@ -26,9 +26,10 @@ from flowpoint.codec.keys import (
     canonical,
     from_canonical,
     group_of,
-    groups_of,
     hash_key,
     is_own_canonical,
+    place_of,
+    places_of,
     split_canonical,
 )
 from flowpoint.codec.registry import TypeRegistry
@@ -220,7 +221,7 @@ def test_a_key_that_is_its_own_canonical_form_keeps_its_type(key: Any) -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.text(max_size=300) | st.just("\ud800"), min_size=1, max_size=4) | st.lists(keys, max_size=4))
 def test_many_keys_are_placed_like_single_ones(several: list[Any]) -> None:
-    assert groups_of(several, 1000) == [group_of(key, 1000) for key in several]
+    assert places_of(several, 1000) == [place_of(key, 1000) for key in several]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from flowpoint.coordinator.checkpoints import Checkpoints
 from flowpoint.coordinator.publishing import Lineage
 from flowpoint.model import messages
+from flowpoint.model.manifest import StateFile, SubtaskState
 from flowpoint.model.plan import JobPlan, SubtaskId, TaskSpec
 from flowpoint.model.settings import CheckpointSettings
 from flowpoint.protocol.schedule import ASKED_PAUSE_SECONDS, TriggerKind
@@ -21,7 +22,7 @@ class Room:
 
     def __init__(self, **settings: float) -> None:
         self.sent: list[messages.Message] = []
-        self.publishing = SimpleNamespace(newest_id=0, begin=lambda plan, lineage: None)
+        self.publishing = SimpleNamespace(newest_id=0, newest_files=frozenset(), begin=lambda plan, lineage: None)
         host = SimpleNamespace(wall_ms=lambda: 0)
         self.checkpoints = Checkpoints(
             host,
@@ -54,3 +55,22 @@ async def test_one_asked_for_too_early_is_not_looked_for_all_the_time_although_a
     assert not asked.done()
     asked.cancel()
     await asyncio.sleep(0)
+
+
+def late_ack(checkpoint: int, path: str) -> messages.Ack:
+    state = SubtaskState(files=(StateFile(path, "base", 5, "c0ffee"),))
+    return messages.Ack(ATTEMPT, checkpoint, [0, 0], {"counts": state.to_data()})
+
+
+async def test_what_a_subtask_wrote_for_a_checkpoint_after_that_had_expired_is_removed_once_a_newer_one_counts() -> (
+    None
+):
+    room = Room(interval=1.0, timeout=5.0)
+    room.checkpoints.tick(1.0)
+    room.checkpoints.tick(6.0)
+
+    room.checkpoints.on_ack(0, late_ack(1, "shared/counts-0-a3-1.base"))
+
+    assert room.checkpoints.take_abandoned() == []
+    room.publishing.newest_id = 2
+    assert room.checkpoints.take_abandoned() == ["shared/counts-0-a3-1.base"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from flowpoint.coordinator.crew import Loss
-from flowpoint.coordinator.incidents import Incidents
+from flowpoint.coordinator.incidents import Incidents, failure_of
+from flowpoint.errors import Fenced
 from flowpoint.model import messages
 from flowpoint.model.settings import Settings
 from flowpoint.protocol import job_events as ev
@@ -68,3 +69,14 @@ def test_a_lost_link_is_hearsay_and_a_users_error_is_not(incidents: Incidents) -
 
     assert incidents.is_hearsay(failure("LinkLost"))
     assert not incidents.is_hearsay(failure("UserCodeError"))
+
+
+def test_a_job_that_another_coordinator_has_taken_over_ends_with_that_and_with_no_older_failure(
+    incidents: Incidents,
+) -> None:
+    lose(incidents, JobState.RUNNING, Loss(0, "worker 0 was killed"), {1})
+
+    incidents.fenced(failure_of(Fenced("attempt 3 is fenced"), 3))
+
+    assert incidents.last is not None
+    assert (incidents.last.kind, incidents.last.message) == ("Fenced", "attempt 3 is fenced")

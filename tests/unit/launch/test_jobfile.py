@@ -353,3 +353,11 @@ def test_a_neighbour_that_is_not_what_is_imported_is_named(write):
     ]
     assert "takes Python's own, not queue.py beside it" in said[1]
     assert "site-packages" in said[0]
+
+
+def test_whatever_a_file_raises_is_named_with_its_line_except_a_persons_interrupt(build):
+    text = "class Unusual(BaseException): pass\nraise Unusual('odd')\n"
+
+    assert message_of(build, text).endswith("line 2 could not be loaded: Unusual: odd")
+    with pytest.raises(KeyboardInterrupt):
+        build("raise KeyboardInterrupt\n")

@@ -76,8 +76,8 @@ def test_a_source_without_a_description_of_its_own_is_left_alone() -> None:
 
 def test_traits_are_the_same_in_every_process() -> None:
     program = (
-        "from flowpoint.launch.traits import _digest\n"
-        "print(_digest(lambda n: n in {'a', 'b', 'c', 'd', 'e'}), _digest(str.lower))\n"
+        "from flowpoint.state.key_functions import key_digest\n"
+        "print(key_digest([lambda n: n in {'a', 'b', 'c', 'd', 'e'}, str.lower]))\n"
     )
     root = str(Path(__file__).parents[3])
     runs = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from flowpoint import errors
@@ -148,3 +150,22 @@ def test_other_type_errors_get_no_such_advice():
         Total().other(1)
 
     assert "default" not in str(explain(Place("sums", "process", Doing.FUNCTION), caught.value, "on record 1"))
+
+
+class Unusual(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt(), SystemExit(3), Unusual()])
+@pytest.mark.parametrize("is_awaited", [True, False])
+def test_whatever_a_connector_raises_is_its_authors_error(raised, is_awaited):
+    with pytest.raises(errors.UserCodeError, match=type(raised).__name__), naming("sink", "w", is_awaited=is_awaited):
+        raise raised
+
+
+@pytest.mark.parametrize("raised", [asyncio.CancelledError(), GeneratorExit()])
+def test_the_end_of_a_task_is_its_authors_error_only_where_nothing_is_awaited(raised):
+    with pytest.raises(type(raised)), naming("sink", "write()"):
+        raise raised
+    with pytest.raises(errors.UserCodeError), naming("sink", "write()", is_awaited=False):
+        raise raised

@@ -16,8 +16,10 @@ from flowpoint.runtime.chain import HashEmit
 from flowpoint.runtime.operators.calls import Port
 from flowpoint.runtime.operators.process import KeyedParts, Process
 from flowpoint.runtime.pipeline import Pipeline
+from flowpoint.state.descriptor import bind
+from flowpoint.state.handles import NO_KEY, KeyCell
 from flowpoint.state.heap import HeapBackend
-from flowpoint.state.kinds import NO_KEY, KeyCell, ListState, ValueState, bind
+from flowpoint.state.kinds import ListState, ValueState
 from flowpoint.state.timers import TimerService
 from tests.unit.runtime.fakes import CODEC, keyed, plain
 from tests.unit.runtime.harness import EndlessReader, ListReader, Processing, WallClock, run, running, source

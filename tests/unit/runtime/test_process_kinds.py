@@ -12,8 +12,10 @@ from flowpoint.runtime.operators.calls import Port
 from flowpoint.runtime.operators.process import KeyedParts, Process
 from flowpoint.runtime.pipeline import Pipeline
 from flowpoint.state.broadcast import BroadcastAccess, BroadcastState, bind_broadcast
+from flowpoint.state.descriptor import bind
+from flowpoint.state.handles import KeyCell
 from flowpoint.state.heap import HeapBackend
-from flowpoint.state.kinds import KeyCell, ListState, ReducingState, ValueState, bind
+from flowpoint.state.kinds import ListState, ReducingState, ValueState
 from flowpoint.state.timers import TimerService
 from tests.unit.runtime.fakes import CODEC, plain
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowpoint.errors import BadRecordError, StorageError, TransientError, UserCodeError
+from flowpoint.errors import BadRecordError, IncompatibleStateError, StorageError, TransientError, UserCodeError
 from flowpoint.model import messages
 from flowpoint.model.elements import END_OF_INPUT, Barrier
 from flowpoint.model.manifest import StateFile
@@ -366,7 +366,7 @@ def savepoint(checkpoint, kind="savepoint"):
 
 
 @pytest.mark.parametrize("kind", ["savepoint", "checkpoint"])
-def test_a_savepoint_that_is_given_up_holds_nothing_up_and_is_not_acknowledged(kind):
+def test_a_savepoint_that_is_given_up_holds_nothing_up_and_nothing_of_it_is_acknowledged(kind):
     async def main():
         slow, folders = Writer(), []
         slow.open.clear()
@@ -384,7 +384,9 @@ def test_a_savepoint_that_is_given_up_holds_nothing_up_and_is_not_acknowledged(k
 
     it, folders, ended = run(main())
 
-    assert [ack.checkpoint for ack in it.reported(messages.Ack)] == [3]
+    acks = it.reported(messages.Ack)
+    assert [ack.checkpoint for ack in acks] == ([1, 2, 3] if kind == "checkpoint" else [3])
+    assert not any(ack.savepoint for ack in acks)
     assert it.reported(messages.Decline) == []
     assert folders == ["/savepoint-1"]
     assert [outcomes.count("failed") for outcomes in ended] == [2, 2]
@@ -392,7 +394,7 @@ def test_a_savepoint_that_is_given_up_holds_nothing_up_and_is_not_acknowledged(k
     assert [outcomes.count("durable") for outcomes in ended] == [written, written]
 
 
-def test_a_checkpoint_given_up_while_it_is_written_is_not_acknowledged_and_its_files_stay_in_the_chain():
+def test_of_a_checkpoint_given_up_while_it_is_written_the_coordinator_learns_the_files_which_stay_in_the_chain():
     async def main():
         writer = Writer()
         writer.open.clear()
@@ -408,7 +410,7 @@ def test_a_checkpoint_given_up_while_it_is_written_is_not_acknowledged_and_its_f
 
     it = run(main())
 
-    assert [ack.checkpoint for ack in it.reported(messages.Ack)] == [2]
+    assert [f["path"] for f in it.acked(1)["a"]["files"]] == ["a-1"]
     assert [f["path"] for f in it.acked(2)["a"]["files"]] == ["a-1", "a-2"]
 
 
@@ -814,6 +816,19 @@ def test_a_sink_that_fails_fails_the_subtask_and_is_named(step, error, kind, wor
     assert sink.closed == 1
 
 
+def test_a_commit_that_cancels_itself_is_named_too():
+    async def main():
+        it = Processing(outlets=[], parts=[sink_part(Refusing("commit", asyncio.CancelledError()))])
+        async with running(it):
+            it.send(1)
+            it.event(Barrier(1))
+            await asyncio.sleep(1)
+            it.subtask.complete(1)
+            return await it.failure()
+
+    assert str(run(main())).startswith("operator 'sink': commit() has cancelled itself")
+
+
 def test_a_committable_that_json_does_not_carry_names_the_sink():
     class Odd(FakeSink):
         async def prepare(self, checkpoint):
@@ -947,3 +962,34 @@ def test_finish_outlives_any_number_of_cancellations(fails):
 
     assert (cancelled, done) == (True, [1])
     assert now > 10
+
+
+# ---------------------------------------------------------------- keys of another type
+
+
+def part_held_to(stored, seen):
+    part = keyed_part("counts", Writer(), stored_keys=frozenset(stored), seen_keys=lambda: seen)
+    part.backend.freeze_detached = part.backend.freeze
+    return part
+
+
+@pytest.mark.parametrize("capture", ["capture", "capture_savepoint"])
+async def test_a_snapshot_with_keys_of_another_type_than_the_stored_ones_is_refused_before_it_is_taken(capture):
+    part = part_held_to({"str"}, [1])
+
+    with pytest.raises(IncompatibleStateError, match="operator 'counts': its keys are stored as str, and"):
+        await getattr(part, capture)(Barrier(2))
+
+
+async def test_keys_are_looked_at_until_there_are_some_and_then_never_again():
+    seen = {}
+    part = part_held_to({"str"}, seen)
+
+    await part.capture(Barrier(2))
+    seen["a"] = 1
+    await part.capture(Barrier(3))
+    del seen["a"]
+    seen[1] = 1
+    await part.capture(Barrier(4))
+
+    assert part.stored_keys == frozenset()

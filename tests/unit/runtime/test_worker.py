@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from flowpoint.api.functions import KeyedProcessFunction
+from flowpoint.api.functions import CoProcessFunction, KeyedProcessFunction
 from flowpoint.api.job import Job
 from flowpoint.connectors.collection import CollectionSource
 from flowpoint.connectors.sequence import SequenceSource
@@ -18,6 +18,7 @@ from flowpoint.plan.compile import compile_graph
 from flowpoint.runtime.contracts import Split
 from flowpoint.runtime.worker import worker_main
 from flowpoint.sim.world import SimWorld
+from flowpoint.state.broadcast import BroadcastState
 from flowpoint.transport.control import decode_message, encode_message
 
 SETTINGS = Settings(state=StateSettings(backend="heap"))
@@ -291,6 +292,55 @@ def test_a_second_attempt_goes_on_from_the_acknowledged_state(seed):
     assert sink.committed == committed
 
 
+class Rules(CoProcessFunction):
+    """Remembers what is broadcast."""
+
+    rules = BroadcastState("rules")
+
+    def process1(self, value, ctx):
+        yield value
+
+    def process2(self, value, ctx):
+        self.rules[value] = True
+
+
+class NoRules(Rules):
+    """The same, later: it remembers nothing any more."""
+
+    rules = None
+
+    def process2(self, value, ctx):
+        return None
+
+
+def rules_job(function):
+    job = Job("job")
+    rules = job.source(CollectionSource(["r"]), uid="rules").broadcast()
+    stream = job.source(CollectionSource(["a"]), uid="words").connect(rules)
+    stream.process(function, uid="p").sink(ListSink(), uid="out")
+    return job
+
+
+def test_the_files_of_broadcast_state_that_is_left_behind_are_closed():
+    plan = Plan(rules_job(Rules()))
+
+    async def act(boss, world):
+        await deployed(boss, plan)
+        boss.send(messages.Start(1))
+        await boss.expect(messages.Ended, 3)
+        boss.send(trigger(1, 1))
+        await boss.expect(messages.Ack, 3)
+        restore = {uid: [[state]] for ack in boss.all(messages.Ack) for uid, state in ack.operators.items()}
+        assert restore["p"][0][0]["broadcast"]
+        boss.send(messages.Release(1))
+        await boss.expect(messages.Released)
+        plan.compiled = compile_graph(rules_job(NoRules()).graph(), 1, 128)
+        boss.send(replace(plan.deploy(2, boss, restore=restore), source={"allow_non_restored": True}))
+        await boss.expect(messages.Deployed, attempt=2)
+
+    simulate(plan, act)
+
+
 # ---------------------------------------------------------------- failures
 
 
@@ -307,20 +357,22 @@ def test_a_job_file_that_cannot_be_loaded_is_reported_and_the_next_attempt_may_w
     plan = Plan(words_job(sink))
 
     async def act(boss, world):
-        for attempt, error in [(1, ImportError("no module named numpy")), (2, SystemExit(2))]:
+        errors = [ImportError("no module named numpy"), SystemExit(2), KeyboardInterrupt()]
+        for attempt, error in enumerate(errors, 1):
             plan.load_error = error
             boss.send(plan.deploy(attempt, boss))
             await boss.expect(messages.Failure, attempt=attempt)
             boss.send(messages.Release(attempt))
             await boss.expect(messages.Released, attempt=attempt)
         plan.load_error = None
-        await deployed(boss, plan, 3)
+        await deployed(boss, plan, 4)
         return boss.all(messages.Failure)
 
-    first, second = simulate(plan, act)
+    first, second, third = simulate(plan, act)
 
     assert "no module named numpy" in first.message
     assert "SystemExit" in second.message
+    assert "KeyboardInterrupt" in third.message
 
 
 def test_a_function_whose_open_fails_is_named_and_what_was_opened_before_is_closed():

@@ -9,9 +9,9 @@ import pytest
 import xxhash
 
 from flowpoint.errors import SnapshotError, StorageError, StorageFull
-from flowpoint.model.manifest import StateFile, SubtaskState
+from flowpoint.model.manifest import StateFile
 from flowpoint.snapshot import names
-from flowpoint.snapshot.reader import load, load_states
+from flowpoint.snapshot.reader import load
 from flowpoint.snapshot.storage import SLICE_BYTES
 from flowpoint.snapshot.writer import write_state
 from tests.unit.snapshot.fakes import MemoryDisk
@@ -136,14 +136,10 @@ async def test_a_damaged_state_file_is_named(data: bytes | None, says: str) -> N
     assert NAME in str(caught.value)
 
 
-async def test_a_subtask_takes_over_the_files_of_several_old_ones_each_oldest_first() -> None:
+async def test_files_come_in_the_order_in_which_they_are_asked_for() -> None:
     storage = Coordinator(MemoryDisk()).storage
-    states = []
-    for subtask in range(2):
-        files = []
-        for sequence in range(3):
-            name = names.state_file("counts", subtask, 1, sequence, "delta")
-            files += await write_state(storage, Frozen([f"{subtask}.{sequence}".encode()]), name)
-        states.append(SubtaskState(files=tuple(files)))
-    loaded = [data.decode() for _, data in await load_states(storage, states)]
-    assert loaded == ["0.0", "0.1", "0.2", "1.0", "1.1", "1.2"]
+    files = []
+    for sequence in range(3):
+        name = names.state_file("counts", 0, 1, sequence, "delta")
+        files += await write_state(storage, Frozen([f"{sequence}".encode()]), name)
+    assert [data for _, data in await load(storage, [files[1], files[2], files[0]])] == [b"1", b"2", b"0"]

@@ -28,6 +28,7 @@ class Frozen:
     full: bool = False
     native: Sequence[str] = ()
     seal: str = ""
+    key_types: frozenset[str] = frozenset()
 
     def chunks(self) -> Iterator[bytes]:
         return iter(self.slices)

@@ -1,0 +1,35 @@
+"""Msgpack for what savers write beside values: envelopes, heads, parts of lists.
+
+A packer is kept and used again, since each new one takes a buffer of a megabyte, several times for every step of a
+graph. Safe to use from many threads: a packer is in one pair of hands at a time.
+
+Not here: values of channels, whose types are checked (`serde`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+
+
+class Packers:
+    """Packs plain values: texts, which may hold lone surrogates, numbers, bytes, lists and dicts."""
+
+    def __init__(self) -> None:
+        self._idle: list[msgpack.Packer] = []
+
+    def pack(self, value: Any) -> bytes:
+        """The bytes of a value.
+
+        Raises:
+            TypeError, ValueError, OverflowError: it holds something else, or is nested too deep.
+        """
+        try:
+            packer = self._idle.pop()
+        except IndexError:
+            packer = msgpack.Packer(unicode_errors="surrogatepass")
+        data: bytes = packer.pack(value)
+        # One that has failed is not kept: what it holds by then is nobody's.
+        self._idle.append(packer)
+        return data

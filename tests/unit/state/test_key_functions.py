@@ -1,0 +1,85 @@
+"""A changed key function is held against the types of the keys that are stored, and only where all of that is known."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+
+import pytest
+
+from flowpoint.codec.key_types import KEY_TYPES_MAX
+from flowpoint.errors import IncompatibleStateError
+from flowpoint.model.manifest import StateFile, SubtaskState
+from flowpoint.state.key_functions import is_changed, key_digest, keys_to_hold_to, refuse_other_keys, told
+from flowpoint.state.spec import StateSpec
+from tests.unit.state.evolving import Version
+
+BEFORE = key_digest([lambda record: record["user"]])
+NOW = key_digest([lambda record: record["id"]])
+
+
+def stored(*types: list[str] | None, key_by: str = BEFORE) -> SubtaskState:
+    """A subtask with a file for each of these."""
+    files = [
+        StateFile(f"{number}.delta", "delta", 1, "00", extra={} if found is None else {"key_types": found})
+        for number, found in enumerate(types)
+    ]
+    return SubtaskState(
+        tuple(files), (0, 9), {"n": StateSpec("n", "value", key_by=key_by).to_data(), "b": {"version": 1}}
+    )
+
+
+def test_a_changed_function_is_held_to_the_types_in_all_files_of_all_subtasks() -> None:
+    assert keys_to_hold_to([stored(["str"], ["number"]), stored(["bytes"])], NOW) == {"str", "number", "bytes"}
+
+
+def test_the_same_function_is_held_to_nothing() -> None:
+    assert keys_to_hold_to([stored(["str"])], BEFORE) == frozenset()
+
+
+def test_what_an_older_version_wrote_is_held_against_nothing() -> None:
+    assert keys_to_hold_to([stored(["str"], None)], NOW) == frozenset()
+    assert keys_to_hold_to([stored(["str"], key_by="")], NOW) == frozenset()
+    assert keys_to_hold_to([], NOW) == frozenset()
+
+
+def test_codes_of_two_versions_of_python_are_not_compared() -> None:
+    other = "cpython-399 " + BEFORE.partition(" ")[2]
+
+    assert is_changed(BEFORE, NOW) and not is_changed(other, NOW) and not is_changed("", NOW)
+    assert keys_to_hold_to([stored(["str"], key_by=other)], NOW) == frozenset()
+
+
+def test_key_functions_of_both_inputs_and_those_not_written_in_python_count() -> None:
+    assert key_digest([itemgetter(0), None]) == key_digest([itemgetter(0)]) != key_digest([itemgetter(1)])
+    assert key_digest([itemgetter(0), itemgetter(1)]) != key_digest([itemgetter(0)])
+    assert key_digest([None]) == ""
+
+
+def test_a_run_is_refused_only_when_none_of_its_first_keys_is_of_a_stored_type() -> None:
+    refuse_other_keys("counts", frozenset({"str", "number"}), {"number", "bytes"})
+
+    with pytest.raises(IncompatibleStateError) as caught:
+        refuse_other_keys("counts", frozenset({"tuple[str, str]"}), {"tuple[str]"})
+
+    for part in ("operator 'counts'", "stored as tuple[str, str]", "gives tuple[str];", "--allow-non-restored"):
+        assert part in str(caught.value)
+
+
+def test_so_many_types_that_they_say_nothing_are_not_told() -> None:
+    assert told({"str", "bytes"}) == {"key_types": ["bytes", "str"]}
+    assert told({str(number) for number in range(KEY_TYPES_MAX + 1)}) == {}
+
+
+def test_a_file_knows_the_types_of_its_keys_also_of_deleted_ones_and_of_maps() -> None:
+    job = Version(StateSpec("n", "value"), StateSpec("m", "map"))
+    job.put("n", {1: "x", "a": "x"}).put("m", {(b"k", "map key"): 1})
+    base = job.backend.freeze(full=True)
+    list(base.chunks())
+    base.durable()
+    job.backend.table(job.specs["n"]).delete("a")
+    delta = job.backend.freeze_detached()
+    list(delta.chunks())
+    delta.durable()
+
+    assert base.key_types == {"number", "str", "bytes"}
+    assert delta.key_types == {"str"}
