@@ -84,6 +84,11 @@ def count(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 
+def counted(number: int, thing: str) -> str:
+    """A number of things, with their name: `1 restart`, `2 restarts`."""
+    return f"{count(number)} {thing}{'s' * (number != 1)}"
+
+
 def size(value: float | None) -> str:
     """A number of bytes, in the unit that fits."""
     if value is None:

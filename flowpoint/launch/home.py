@@ -19,6 +19,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,12 @@ RUN_FORMAT = 1
 
 START_TIME_TOLERANCE = 0.5
 """Seconds. The system tells start times by its ticks of 10 ms, relative to a boot time that it may correct."""
+
+TOTALS = ("attempt", "restarts", "parallelism", "records_in", "records_out", "last_checkpoint", "operators")
+"""What of a job's status still means something when it has ended."""
+
+NAMES_SHOWN = 5
+"""In an error; `flowpoint list` shows all."""
 
 
 def check_job_name(name: str) -> str:
@@ -74,7 +81,7 @@ class RunRecord:
     socket, token: the job's HTTP interface. storage: the folder of its checkpoints, or "memory". resume: the command that
     continues it. started, ended: epoch ms. outcome: the kind of the run's last event; empty while it runs and after a crash.
     traits: what the next run compares its job file with (`launch.traits`). refused: why a later start did not come about;
-    it has left this record as it was.
+    it has left this record as it was. totals: the figures that it ended with, named as in `status` (`TOTALS`).
     """
 
     name: str
@@ -91,6 +98,7 @@ class RunRecord:
     workers: tuple[ProcessId, ...] = ()
     traits: Mapping[str, str] = field(default_factory=dict)
     refused: str = ""
+    totals: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """As text."""
@@ -138,13 +146,18 @@ class JobFolder:
 
     @property
     def lock_file(self) -> Path:
-        """Locked by the process that owns the job. Never removed: a lock on a removed file excludes nobody."""
+        """Locked by the process that owns the job."""
         return self.path / "lock"
 
     @property
     def run_file(self) -> Path:
         """`run.json`."""
         return self.path / "run.json"
+
+    def last_seen(self) -> int:
+        """When something of the job was last written down: a sign of life of a run that could not tell its end. Epoch ms."""
+        files = [path for path in (self.log, self.run_file) if path.exists()]
+        return max((path.stat().st_mtime_ns // 1_000_000 for path in files), default=0)
 
     def read_run(self) -> RunRecord | None:
         """Who runs the job or ran it last; None when nobody ever did.
@@ -228,6 +241,19 @@ class Home:
         """
         known = self.known_jobs()
         if name not in known:
-            there = "known jobs: " + ", ".join(known) if known else "no job was ever run here"
-            raise NotFoundError(f"there is no job {name!r} in {self.root} ({there})")
+            raise NotFoundError(f"there is no job {name!r} in {self.root}: {self._instead_of(name, known)}")
         return self.job(name)
+
+    def _instead_of(self, name: str, known: list[str]) -> str:
+        """What a person may have meant who gave a name that no job has."""
+        if not known:
+            return "no job was ever run here"
+        path = os.path.abspath(name)
+        run_from = [job for job in known if (run := self.job(job).read_run()) is not None and run.job_file == path]
+        if run_from:
+            return f"{name} is the file of job {' and '.join(run_from)}; give the name of the job"
+        nearest = get_close_matches(name, known, n=3, cutoff=0.5) or [job for job in known if job.startswith(name)][:3]
+        if nearest:
+            return f"did you mean {' or '.join(nearest)}?"
+        more = f" and {len(known) - NAMES_SHOWN} more (`flowpoint list`)" if len(known) > NAMES_SHOWN else ""
+        return f"known jobs: {', '.join(known[:NAMES_SHOWN])}{more}"

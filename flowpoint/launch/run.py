@@ -32,7 +32,7 @@ from flowpoint.host.system import SystemHost
 from flowpoint.launch.claim import Claim, claim_job
 from flowpoint.launch.config import load_settings
 from flowpoint.launch.control import Data, Event, EventKind, RunOptions, RunView
-from flowpoint.launch.home import Home, ProcessId, RunRecord
+from flowpoint.launch.home import TOTALS, Home, ProcessId, RunRecord
 from flowpoint.launch.interrupts import Interrupts
 from flowpoint.launch.job_log import JobLog
 from flowpoint.launch.jobfile import build_job, load_source
@@ -118,7 +118,7 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
         if outcome is not None and run.was_refused(outcome):
             claim.withdraw(reason)
         else:
-            claim.release(_LAST[state].value, ended=host.wall_ms(), reason=reason, resume=run.resume)
+            claim.release(_LAST[state].value, ended=host.wall_ms(), reason=reason, resume=run.resume, totals=run.totals)
     return outcome.exit_code
 
 
@@ -174,6 +174,8 @@ class _Run:
         self._interrupts: Interrupts | None = None
         self.resume = assembled.options.resume_command()
         """What a person types to go on with the job."""
+        self.totals: Data = {}
+        """The last figures, once there are some."""
         self._has_begun = False  # records have flowed
         default = str(home.checkpoints(assembled.name))
         self._place: Place = open_place(host, assembled.settings.checkpoint, assembled.name, default)
@@ -396,6 +398,8 @@ class _Run:
         finally:
             # The last picture is the one that stays.
             self._show_figures(running)
+            status = running.status()
+            self.totals = {name: status[name] for name in TOTALS}
             await server.close()
 
     async def _refresh(self, running: RunningJob) -> None:
