@@ -119,7 +119,6 @@ def test_stop_with_a_savepoint_hands_the_output_on(shell: Shell) -> None:
 
     assert refused.code == 1
     assert "hands its output on" in refused.sentence
-    assert "has already gone on from" in again.out
     assert "finished before" in again.out
     assert written(shell.folder / "out") == expected()
     # What was refused or done before has changed nothing: the job that finished is still what this name stands for.
