@@ -119,10 +119,11 @@ def _has_claimed(assembled: _Assembled, home: Home, source: str) -> bool:
         return False
     host = SystemHost("shell", str(home.root))
     place = open_place(host, assembled.settings.checkpoint, assembled.name, str(home.checkpoints(assembled.name)))
+    path = os.path.abspath(source)
 
     async def look() -> bool:
         entries = standing(await CommitLog(place.storage, "", host).entries())
-        return await has_gone_on(host, entries, os.path.abspath(source))
+        return await has_gone_on(host, entries, path)
 
     return asyncio.run(look())
 
@@ -211,11 +212,11 @@ class _Run:
 
     async def _continued_entries(self) -> list[CommitEntry]:
         """The commit log that this run goes on with; empty when the person says to begin with something else."""
-        options = self._assembled.options
-        if options.fresh:
+        wishes = self._job(self._assembled).wishes
+        if wishes.fresh:
             return []
         entries = standing(await CommitLog(self._place.storage, "", self._host).entries())
-        if options.source is not None and not await has_gone_on(self._host, entries, os.path.abspath(options.source)):
+        if wishes.source and not await has_gone_on(self._host, entries, wishes.source):
             return []
         return entries
 
