@@ -36,9 +36,9 @@ class FileSink:
     files of another job, or of an earlier job that started over, is refused unless `--take-output` is given (then the
     files that are there stay, beside the new ones).
 
-    `lines` takes str records without line breaks; `jsonl` takes what JSON can give back: None, bool, int, finite
-    float, str, lists and tuples (as arrays), dicts with str keys. Everything else fails the job with the value and a
-    hint. The text is UTF-8.
+    `lines` takes str records without line breaks, or what else reading would take away; `jsonl` takes what JSON can
+    give back: None, bool, int, finite float, str, lists and tuples (as arrays), dicts with str keys. Everything else
+    fails the job with the value and a hint. The text is UTF-8.
 
     >>> FileSink("out", format="jsonl")
     FileSink('out', format='jsonl')
