@@ -150,6 +150,7 @@ class FileSink:
             raise LostOutputError(
                 f"sink {ctx.uid!r} cannot publish {final} of checkpoint {checkpoint} ({committable['records']} records):"
                 f" it is not in {folder}, nor is its hidden file {committable['hidden']}, and the folder does not say that"
-                " it was ever published; if the folder was moved or deleted, put it back, or start over with --fresh"
+                f" it was ever published; if the folder was moved, remove the new {folder} that stands in its place and move"
+                " the old one back; if it was deleted, start over with --fresh"
             )
         ctx.log(f"sink {ctx.uid!r}: {final} was published before and is gone from {folder}; a reader has taken it")
