@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import os
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
@@ -73,6 +74,13 @@ def _folder(body: Body) -> str:
     folder = body.get("to", "")
     if not isinstance(folder, str) or (folder and not folder.startswith("/")):
         raise UsageError(f"cannot make a savepoint in {folder!r}: name a folder by its absolute path")
+    there = folder
+    while there and not os.path.lexists(there):
+        there = os.path.dirname(there)
+    if there and not os.path.isdir(there):
+        raise UsageError(
+            f"cannot make a savepoint in {folder!r}: {there} is not a folder; name one, or a path that is free"
+        )
     return folder
 
 

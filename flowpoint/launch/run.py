@@ -235,11 +235,11 @@ class _Run:
 
     async def _continued_entries(self) -> list[CommitEntry]:
         """The commit log that this run goes on with; empty when the person says to begin with something else."""
-        options = self._assembled.options
-        if options.fresh:
+        wishes = self._job(self._assembled).wishes
+        if wishes.fresh:
             return []
         entries = standing(await CommitLog(self._place.storage, "", self._host).entries())
-        if options.source is not None and not await has_gone_on(self._host, entries, options.source):
+        if wishes.source and not await has_gone_on(self._host, entries, wishes.source):
             return []
         return entries
 

@@ -69,6 +69,18 @@ async def test_a_stop_may_drain_and_says_so_by_true_or_false_only(served: Served
     assert served.job.calls == ["stop drained"]
 
 
+@pytest.mark.parametrize("below", ["", "/below"])
+async def test_a_savepoint_is_not_begun_where_a_file_is_in_the_way(served: Served, tmp_path: Path, below: str) -> None:
+    (tmp_path / "notes.txt").touch()
+
+    for command in ("/savepoint", "/stop"):
+        status, answer = await served.ask("POST", command, body=json.dumps({"to": f"{tmp_path}/notes.txt{below}"}))
+        assert status == 400
+        assert "notes.txt is not a folder" in str(answer)
+
+    assert served.job.calls == []
+
+
 async def test_commands_are_carried_out(served: Served) -> None:
     for path in ("/checkpoint", "/stop", "/cancel"):
         status, _ = await served.ask("POST", path)
