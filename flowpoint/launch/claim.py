@@ -14,13 +14,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from flowpoint.errors import InternalError, StorageError, UsageError
+from flowpoint.host import short_folder
 from flowpoint.launch.home import Home, JobFolder, ProcessId, RunRecord
 
 SOCKET_PATH_BYTES_MAX = 99
@@ -29,7 +29,7 @@ SOCKET_PATH_BYTES_MAX = 99
 LOG_BYTES_MAX = 16 * 1024 * 1024
 """A log that is longer when a run starts is kept as `log.1` and begun anew."""
 
-_PRIVATE_PREFIX = "flowpoint-"
+_SOCKET = "socket"
 
 
 class Claim:
@@ -44,9 +44,9 @@ class Claim:
 
     def socket_address(self) -> str:
         """A path for the job's HTTP socket that the kernel takes; nothing is there yet."""
-        path = self.folder.path / "socket"
+        path = self.folder.path / _SOCKET
         if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
-            path = Path(_private_folder()) / "socket"
+            path = Path(short_folder.make_for(str(self.folder.path))) / _SOCKET
         path.unlink(missing_ok=True)
         return str(path)
 
@@ -68,10 +68,10 @@ class Claim:
         """
         try:
             if self._record is not None:
-                _remove_socket(self.folder, self._record.socket)
                 ending = replace(self._record, outcome=outcome, ended=ended, reason=reason, workers=(), token="")
                 self.record(replace(ending, resume=resume or ending.resume))
-        except StorageError:
+                _remove_sockets(self.folder)
+        except (StorageError, UsageError):
             # The job has ended as it has ended, and its commit log knows. `list` takes this run for killed.
             return
         finally:
@@ -101,8 +101,11 @@ def claim_job(home: Home, name: str, process: ProcessId) -> Claim:
         os.ftruncate(lock, 0)
         os.pwrite(lock, json.dumps([process.pid, process.start_time]).encode(), 0)
     previous = folder.read_run()
-    if previous is not None:
-        _remove_socket(folder, previous.socket)
+    try:
+        _remove_sockets(folder)
+    except UsageError:
+        os.close(lock)
+        raise
     _turn_log(folder)
     return Claim(folder, lock, previous)
 
@@ -137,25 +140,10 @@ def _writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _private_folder() -> str:
-    """A short folder that only this user can enter (mkdtemp makes it 0700)."""
-    folder = tempfile.mkdtemp(prefix=_PRIVATE_PREFIX)
-    if len(os.fsencode(folder)) + len("/socket") <= SOCKET_PATH_BYTES_MAX:
-        return folder
-    Path(folder).rmdir()
-    return tempfile.mkdtemp(prefix=_PRIVATE_PREFIX, dir="/tmp")
-
-
-def _remove_socket(folder: JobFolder, socket: str) -> None:
-    """Remove a socket of this job, and the private folder that was made for it."""
-    if not socket:
-        return
-    path = Path(socket)
-    if path.parent == folder.path:
-        path.unlink(missing_ok=True)
-    elif path.parent.name.startswith(_PRIVATE_PREFIX) and path.parent.is_dir():
-        path.unlink(missing_ok=True)
-        path.parent.rmdir()
+def _remove_sockets(folder: JobFolder) -> None:
+    """Remove the socket of this job's HTTP interface, and the folder that was made for it if its own was too long."""
+    (folder.path / _SOCKET).unlink(missing_ok=True)
+    short_folder.clear_for(str(folder.path))
 
 
 def _turn_log(folder: JobFolder) -> None:
