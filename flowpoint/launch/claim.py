@@ -100,10 +100,10 @@ def claim_job(home: Home, name: str, process: ProcessId) -> Claim:
     with _writing(folder.lock_file):
         os.ftruncate(lock, 0)
         os.pwrite(lock, json.dumps([process.pid, process.start_time]).encode(), 0)
-    previous = folder.read_run()
     try:
+        previous = folder.read_run()
         _remove_sockets(folder)
-    except UsageError:
+    except (StorageError, UsageError):
         os.close(lock)
         raise
     _turn_log(folder)

@@ -27,6 +27,7 @@ from flowpoint.coordinator.ending import Outcome
 from flowpoint.coordinator.job import JobToRun, Wishes, widest
 from flowpoint.coordinator.origin import rescaled_to
 from flowpoint.errors import NotFoundError, UsageError
+from flowpoint.host.processes import require_open_files
 from flowpoint.host.system import SystemHost
 from flowpoint.launch.claim import Claim, claim_job
 from flowpoint.launch.config import load_settings
@@ -99,6 +100,7 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
         _require_snapshot(options.source)
     home = Home.from_environment()
     check_place(assembled.settings.checkpoint.storage)
+    require_open_files(assembled.settings.workers)
     host = SystemHost("coordinator", str(home.job(assembled.name).path))
     claim = claim_job(home, assembled.name, ProcessId(host.pid, host.start_time))
     outcome: Outcome | None = None
