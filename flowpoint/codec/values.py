@@ -98,7 +98,11 @@ def is_immutable(value: object) -> bool:
         return True
     if tp is tuple or tp is frozenset:
         assert isinstance(value, (tuple, frozenset))
-        return IMMUTABLE.issuperset(map(type, value)) or all(map(is_immutable, value))
+        try:
+            return IMMUTABLE.issuperset(map(type, value)) or all(map(is_immutable, value))
+        except RecursionError:
+            # Nobody looks so deep. Whoever encodes it for a copy says that it is nested too deeply.
+            return False
     return isinstance(value, Enum)
 
 
