@@ -57,6 +57,7 @@ _NESTING_MAX: Final = 100
 # First bytes of msgpack's bin and ext formats: where none of them occurs, nothing was mistaken for them.
 _BIN_OR_EXT: Final = tuple(bytes([first]) for first in (*range(0xC4, 0xCA), *range(0xD4, 0xD9)))
 _find_bin_or_ext: Final = re.compile(b"[" + b"".join(_BIN_OR_EXT) + b"]").search
+_FEW: Final = 32  # elements up to which looking at their types beats looking through their bytes
 _SHORT: Final = 512  # bytes up to which one regular expression beats eleven searches
 
 
@@ -168,6 +169,8 @@ class Codec:
         data = self._pack(value)
         tp = type(value)
         if tp in SCALARS:
+            return data
+        if tp is list and len(value) <= _FEW and SCALARS.issuperset(map(type, value)):
             return data
         if tp in _MISTAKEN:
             refuse_mistaken((value,))
