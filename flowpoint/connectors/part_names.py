@@ -78,4 +78,4 @@ def slug(text: str) -> str:
     ('counts', 'word_counts_d0ce6277')
     """
     safe = re.sub(r"[^A-Za-z0-9_]", "_", text)[:_SLUG_LENGTH]
-    return safe if safe == text else f"{safe}_{crc32(text.encode()):08x}"
+    return safe if safe == text else f"{safe}_{crc32(text.encode(errors='surrogatepass')):08x}"

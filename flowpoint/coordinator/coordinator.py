@@ -35,7 +35,7 @@ from flowpoint.coordinator.orders import Orders
 from flowpoint.coordinator.prepare import JobIsDone, PreparedAttempt
 from flowpoint.coordinator.publishing import Published
 from flowpoint.coordinator.steps import Steps
-from flowpoint.coordinator.workers import CAUSE_SECONDS, Beat, Joined, Lost, NotStarted, Received, Started
+from flowpoint.coordinator.workers import CAUSE_SECONDS, Beat, Ended, Joined, Lost, NotStarted, Received, Started
 from flowpoint.errors import Fenced, OutcomeUnknown, TransientError
 from flowpoint.host.base import Host
 from flowpoint.model import messages
@@ -157,6 +157,8 @@ class Coordinator:
                 self._duties.crew.heard(mail, self._now())
             case Lost():
                 self._on_lost(mail)
+            case Ended(worker, how):
+                self._emit(Event(EventKind.WORKER_LOST, how, {"worker": worker}))
             case NotStarted():
                 if (loss := self._duties.crew.not_started(mail)) is not None:
                     self._report_loss(loss)
@@ -276,8 +278,11 @@ class Coordinator:
 
     def _on_lost(self, lost: Lost) -> None:
         loss = self._duties.crew.lost(lost)
-        if loss is not None and not self._life.is_over:
+        if loss is None:
+            return
+        if not self._life.is_over or loss.has_failed:
             self._emit(Event(EventKind.WORKER_LOST, loss.reason, {"worker": loss.worker}))
+        if not self._life.is_over:
             self._report_loss(loss)
 
     def _report_loss(self, loss: Loss) -> None:

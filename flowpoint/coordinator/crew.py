@@ -31,10 +31,14 @@ _GONE = (WorkerState.ABSENT, WorkerState.LOST)
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A worker is lost. `is_at_start`: it ended by itself, with an error, before it had deployed anything."""
+    """A worker is lost.
+
+    has_failed: its process ended by itself, with an error. is_at_start: and before it had deployed anything.
+    """
 
     worker: int
     reason: str
+    has_failed: bool = False
     is_at_start: bool = False
 
 
@@ -111,7 +115,7 @@ class Crew:
         if self._members.is_superfluous(mail.worker):
             return None
         has_failed = mail.exit_code not in (0, ORPHANED_EXIT_CODE)
-        return Loss(mail.worker, mail.reason, has_failed and mail.worker not in self._proven)
+        return Loss(mail.worker, mail.reason, has_failed, has_failed and mail.worker not in self._proven)
 
     def not_started(self, mail: NotStarted) -> Loss | None:
         """No process could be started for a slot. None: nobody misses it."""

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from flowpoint.model.commits import CommitEntry
-from flowpoint.protocol.recovery import CommitKind
+from flowpoint.model.commits import CommitEntry, CommitKind
 
 _ORIGIN = "from"
 _PARALLELISM = "parallelism"

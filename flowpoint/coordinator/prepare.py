@@ -31,13 +31,12 @@ from flowpoint.errors import (
     StorageError,
 )
 from flowpoint.host.base import Host
-from flowpoint.model.commits import CommitEntry
+from flowpoint.model.commits import CommitEntry, CommitKind
 from flowpoint.model.manifest import Manifest
 from flowpoint.model.plan import OperatorKind, SubtaskId
 from flowpoint.protocol.assignment import RestoreMap, assign_state, initial_splits
 from flowpoint.protocol.recovery import (
     AlreadyFinished,
-    CommitKind,
     Examine,
     Refuse,
     Restore,
@@ -263,7 +262,7 @@ class Preparation:
         own = await takeover.make_own(begun.lineage, begun.attempt)
         directory = names.checkpoint_directory(own.id, own.attempt)
         extra = {"from": origin.path, "claim": origin.claim}
-        await self._log.append("checkpoint", own.attempt, checkpoint=own.id, directory=directory, extra=extra)
+        await self._log.append(CommitKind.CHECKPOINT, own.attempt, checkpoint=own.id, directory=directory, extra=extra)
         # From here on the lineage stands on its own: nothing depends on the source any more.
 
     async def _withdraw_handover(self, entries: list[CommitEntry]) -> None:

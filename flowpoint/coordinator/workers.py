@@ -2,7 +2,8 @@
 
 One slot per worker index. Each start of a slot is an incarnation with a random id; whatever comes from an older
 incarnation is dropped here. A worker is lost when its process ends or its control link breaks; `post` gets exactly one
-`Lost` per incarnation. A link breaks by the end of the process, most often, and is seen to before it: so the end of the
+`Lost` per incarnation; how its process ended by itself is told in any case, in `Lost` or, where that was posted before,
+in `Ended`. A link breaks by the end of the process, most often, and is seen to before it: so the end of the
 process is waited for a moment, as that says what has happened.
 
 Not here: what its loss means (`protocol.job`), heartbeats' deadlines (`protocol.membership`).
@@ -17,7 +18,7 @@ from typing import Any
 
 from flowpoint.coordinator.last_words import LastWords
 from flowpoint.errors import LinkLost, WorkerLost
-from flowpoint.host.base import Host, Link, Listener, Process
+from flowpoint.host.base import ORPHANED_EXIT_CODE, Host, Link, Listener, Process
 from flowpoint.model import messages
 from flowpoint.transport.control import decode_message, encode_message
 
@@ -73,7 +74,15 @@ class Lost:
     exit_code: int = 0
 
 
-WorkerEvent = Started | NotStarted | Joined | Received | Beat | Lost
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How the process of a worker that counted as lost has ended by itself. Only to be told: nothing follows from it."""
+
+    worker: int
+    how: str
+
+
+WorkerEvent = Started | NotStarted | Joined | Received | Beat | Lost | Ended
 Post = Callable[[WorkerEvent], None]
 Arguments = Callable[[int, str, str], Sequence[str]]
 CAUSE_SECONDS = 0.05
@@ -85,8 +94,8 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 class _Slot:
     """One worker index: the incarnation that counts now.
 
-    `lost` says why it does not count any more, "" while it does. Its process may be there until `is_reaped`. What it
-    prints stands in the log behind `log_size`.
+    `lost` says why it does not count any more, "" while it does. Its process may be there until `is_reaped`;
+    `is_killed`: by this coordinator. What it prints stands in the log behind `log_size`.
     """
 
     incarnation: str
@@ -95,11 +104,19 @@ class _Slot:
     hello: messages.Hello | None = None
     lost: str = ""
     is_reaped: bool = False
+    is_killed: bool = False
     log_size: int = 0
+    watching: asyncio.Task[None] | None = None
 
     @property
     def is_lost(self) -> bool:
         return bool(self.lost)
+
+    def kill(self) -> None:
+        """SIGKILL, if there is a process."""
+        if self.process is not None:
+            self.is_killed = True
+            self.process.kill()
 
 
 class Workers:
@@ -143,21 +160,25 @@ class Workers:
         self._post(Started(index, slot.process.pid))
         if slot.is_lost:
             # Its link broke, or all was over, before there was a handle on its process.
-            slot.process.kill()
+            slot.kill()
             self._post(Lost(index, slot.process.pid, slot.lost))
         elif slot.hello is not None:
             self._post(Joined(index, slot.hello.pid, slot.incarnation))
-        self._spawn(self._watch(index, slot, slot.process), f"watch worker {index}")
+        slot.watching = self._spawn(self._watch(index, slot, slot.process), f"watch worker {index}")
 
     async def _watch(self, index: int, slot: _Slot, process: Process) -> None:
         code = await process.wait()
         slot.is_reaped = True
         who = f"worker {index} (pid {process.pid})"
         if code < 0:
-            self._lose(index, slot, f"{who} was killed by signal {-code}")
-            return
-        said = await self._last_words.since(slot.log_size) if code and not slot.is_lost else ""
-        self._lose(index, slot, f"{who} ended with exit code {code}" + (f": {said}" if said else ""), code)
+            how = f"{who} was killed by signal {-code}"
+        else:
+            said = await self._last_words.since(slot.log_size) if code and not slot.is_lost else ""
+            how = f"{who} ended with exit code {code}" + (f": {said}" if said else "")
+        if not slot.is_lost:
+            self._lose(index, slot, how, max(code, 0))
+        elif code not in (0, ORPHANED_EXIT_CODE) and not (code < 0 and slot.is_killed):
+            self._post(Ended(index, how))
 
     def lose(self, index: int, reason: str) -> None:
         """Count a worker as lost although nothing broke: it has been silent for too long."""
@@ -274,7 +295,7 @@ class Workers:
         slot = self._slots.get(index)
         if slot is None or slot.process is None:
             return
-        slot.process.kill()
+        slot.kill()
         await slot.process.wait()
         slot.is_reaped = True
         self._lose(index, slot, f"worker {index} was killed by its coordinator")
@@ -289,7 +310,7 @@ class Workers:
             async with asyncio.timeout(seconds):
                 await slot.process.wait()
         except TimeoutError:
-            slot.process.kill()
+            slot.kill()
             await slot.process.wait()
         slot.is_reaped = True
         self._lose(index, slot, f"worker {index} was ended: {reason}")
@@ -297,16 +318,19 @@ class Workers:
     async def shut_down(self, reason: str, seconds: float) -> None:
         """Ask every worker to end, kill what has not after `seconds`, and wait for all of them."""
         self.broadcast(messages.Exit(reason))
-        processes = [slot.process for slot in self._slots.values() if slot.process is not None]
+        slots = [slot for slot in self._slots.values() if slot.process is not None]
+        watching = [slot.watching for slot in slots if slot.watching is not None]
         try:
             async with asyncio.timeout(seconds):
-                for process in processes:
-                    await process.wait()
+                for slot in slots:
+                    assert slot.process is not None
+                    await slot.process.wait()
         except TimeoutError:
-            for process in processes:
-                process.kill()
-            for process in processes:
-                await process.wait()
+            for slot in slots:
+                slot.kill()
+        if watching:
+            # Until each has been reaped, and its end was told.
+            await asyncio.wait(watching)
         for slot in self._slots.values():
             slot.lost = slot.lost or reason
         for link in list(self._links):

@@ -19,6 +19,7 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from flowpoint.errors import ConfigError
+from flowpoint.launch.given_files import read_given
 from flowpoint.launch.settings_keys import PARSERS, NotSupportedError, Value
 from flowpoint.model.settings import CheckpointSettings, Settings
 
@@ -70,11 +71,9 @@ def available_cores() -> int:
 def _from_file(path: str | None) -> Iterator[Given]:
     if path is None:
         return
+    content = read_given(path, "configuration file", error=ConfigError)
     try:
-        with open(path, "rb") as file:
-            table = tomllib.load(file)
-    except OSError as error:
-        raise ConfigError(f"configuration file {path} cannot be read: {error.strerror}") from error
+        table = tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"configuration file {path} is not TOML: {error}") from error
     yield from _from_tables(table, f"in {path}")
@@ -123,9 +122,10 @@ def _known(name: str, called: str, names: Iterable[str], where: str) -> str:
     if group:
         raise ConfigError(f"{called} {where} is a group of keys, not a key: use one of {', '.join(group)}")
     same_ending = [other for other in names if other.rpartition(".")[2] == name.rpartition(".")[2]]
-    # A right name in a wrong group is nearer than any name that is spelled alike.
-    nearest = get_close_matches(name, same_ending, n=1, cutoff=0) or get_close_matches(name, names, n=1, cutoff=0.5)
-    advice = f"did you mean {nearest[0]}?" if nearest else f"the keys are {', '.join(names)}"
+    # A right name in a wrong group is nearer than any name that is spelled alike. Without any group, it may be in each.
+    nearest = same_ending if "." not in name else get_close_matches(name, same_ending, n=1, cutoff=0)
+    nearest = nearest or get_close_matches(name, names, n=1, cutoff=0.5)
+    advice = f"did you mean {' or '.join(nearest)}?" if nearest else f"the keys are {', '.join(names)}"
     raise ConfigError(f"unknown key {called} {where}: {advice}")
 
 

@@ -29,11 +29,12 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any, Protocol, runtime_checkable
 
 from flowpoint.errors import FlowPointError, UsageError
-from flowpoint.host.module_path import put_last
+from flowpoint.host.module_path import JOB_MODULE, put_last
+from flowpoint.launch.given_files import read_given
 from flowpoint.launch.params import Params
 from flowpoint.plan.graph import StreamGraph
 
-MODULE_NAME = "flowpoint_job"
+MODULE_NAME = JOB_MODULE
 
 _loading: ContextVar[bool] = ContextVar("flowpoint_job_loading", default=False)
 
@@ -70,18 +71,12 @@ def load_source(path: str) -> JobSource:
     """Read a job file.
 
     Raises:
-        UsageError: There is no such file, or it cannot be read.
+        UsageError: There is no such file, it is no regular one, or it cannot be read.
     """
     absolute = os.path.abspath(path)
     if os.path.isdir(absolute):
         raise UsageError(f"job file {path} is a folder: give the Python file in it")
-    try:
-        with open(absolute, "rb") as file:
-            return JobSource(absolute, file.read())
-    except FileNotFoundError:
-        raise UsageError(f"job file {path} does not exist: looked for {absolute}") from None
-    except OSError as error:
-        raise UsageError(f"job file {path} cannot be read: {error.strerror}") from error
+    return JobSource(absolute, read_given(path, "job file"))
 
 
 def build_job(source: JobSource, params: Mapping[str, str], warn: Callable[[str], None] | None = None) -> JobObject:
@@ -182,9 +177,9 @@ def _blaming(source: JobSource, what: str) -> Iterator[None]:
     """Turn what the author's code raises into a UsageError; what FlowPoint says about it passes through."""
     try:
         yield
-    except FlowPointError:
+    except (FlowPointError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001  the author's code may raise anything
+    except BaseException as error:  # noqa: BLE001  the author's code may raise anything
         own = _from_file(source.path, error.__traceback__)
         where = f", line {own.tb_lineno}" if own is not None else ""
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -64,8 +64,8 @@ def main() -> None:
     from flowpoint.host.system import SystemHost
     from flowpoint.launch.job_log import line_of
 
-    # Lines of several workers go to one file: whole, and at once, so that a kill loses none.
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    # Lines of several workers go to one file: whole, and at once, so that a kill loses none. Printing any text works.
+    sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
 
     def log(text: str) -> None:
         # On a full disk the line is lost, and only it (rule 23).

@@ -10,12 +10,12 @@ import asyncio
 import traceback
 from typing import Any
 
-from flowpoint.errors import FINAL_ERRORS, FlowPointError, UserCodeError
+from flowpoint.errors import FINAL_ERRORS, BadRecordError, FlowPointError, UserCodeError
 from flowpoint.model import messages
 from flowpoint.model.plan import JobPlan
 from flowpoint.runtime.assembly import Assembly
 from flowpoint.runtime.closing import finish
-from flowpoint.runtime.failures import engine_class, say, users_trace
+from flowpoint.runtime.failures import ENDS_A_TASK, engine_class, say, users_trace
 from flowpoint.runtime.source_subtask import SourceSubtask
 from flowpoint.runtime.subtask import Subtask
 from flowpoint.runtime.surroundings import Surroundings
@@ -53,7 +53,9 @@ class Attempt:
             self._subtasks = await Assembly(self._deploy, self._around).build()
             self._around.admit()
             await self._around.exchange.connect()
-        except Exception as error:  # noqa: BLE001  reported: the coordinator decides
+        except ENDS_A_TASK:
+            raise
+        except BaseException as error:  # noqa: BLE001  reported: the coordinator decides
             self._report_failure(None, error)
             return
         self._around.report(messages.Deployed(self.number, self._around.worker))
@@ -66,10 +68,12 @@ class Attempt:
         """Run one subtask; the others go on until the coordinator releases the attempt."""
         try:
             await subtask.run()
-        except Exception as error:  # noqa: BLE001  reported: the coordinator decides
+        except ENDS_A_TASK:
+            raise
+        except BaseException as error:  # noqa: BLE001  reported: the coordinator decides
             self._report_failure(subtask, error)
 
-    def _report_failure(self, subtask: Subtask | None, error: Exception) -> None:
+    def _report_failure(self, subtask: Subtask | None, error: BaseException) -> None:
         where = list(subtask.id) if subtask is not None else []
         # Who took the record in, unless the error knows better.
         operator = self._uids[subtask.id.task][0] if subtask is not None else ""
@@ -135,11 +139,11 @@ def describe_failure(
 ) -> messages.Failure:
     """An exception as data. `operator` is where it came up, for an error that names none itself.
 
-    The trace of a user's error shows the user's frames only.
+    The trace of what the job's author must mend shows the author's frames only.
     """
     cause = first_cause(error)
-    if isinstance(cause, UserCodeError) and cause.__cause__ is not None:
-        trace = users_trace(cause.__cause__)
+    if isinstance(cause, UserCodeError | BadRecordError):
+        trace = users_trace(cause.__cause__ or cause)
     else:
         trace = "".join(traceback.format_exception(cause))
     return messages.Failure(

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from flowpoint.codec.keys import GroupCache
 from flowpoint.codec.values import Codec
 from flowpoint.model.elements import Batch
-from flowpoint.runtime.failures import USER_RAISED, naming
+from flowpoint.runtime.failures import naming
 from flowpoint.snapshot.channel_files import RecordedBatch, pack_groups
 from flowpoint.transport.batches import encode_batch
 from flowpoint.transport.inbox import BrokenBatch
@@ -36,7 +36,7 @@ class KeyGroups:
         """One group per record. Raises FlowPointError when the key function fails."""
         key, groups, miss = self.key, self.cache.groups, self.cache.miss
         found: list[int] = []
-        with naming(self.uid, "the key function", USER_RAISED):
+        with naming(self.uid, "the key function", is_awaited=False):
             for value in values:
                 of_record = key(value)
                 group = groups.get(of_record)

@@ -23,14 +23,21 @@ from types import FrameType, TracebackType
 from typing import Any, Final
 
 from flowpoint.errors import BadRecordError, FlowPointError, InternalError, TransientError, UserCodeError
-from flowpoint.state.kinds import ValueState, declared
+from flowpoint.state.descriptor import declared
+from flowpoint.state.kinds import ValueState
 
 ENGINE: Final = FlowPointError.__module__.partition(".")[0]
 CHAIN_FILES: Final = f"<{ENGINE} chain"
 """How the file names of generated loops begin."""
 
-USER_RAISED: Final = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
-"""What a synchronous call of user code may raise. No real cancellation arrives in one: these are the user's, too."""
+_ENGINES: Final = frozenset({ENGINE, "msgpack"})
+"""The codec is called back by what it packs with."""
+
+USER_RAISED: Final = BaseException
+"""What a synchronous call of user code may raise. Nothing of the engine's arrives in one: all of it is the user's."""
+
+ENDS_A_TASK: Final = (asyncio.CancelledError, GeneratorExit)
+"""What ends a task that waits, and so is not the user's where user code is awaited."""
 
 _ADDRESS: Final = re.compile(r"(?: at |(\.\.\.))0?x[0-9a-fA-F]{4,}")
 """Also behind an ellipsis, which stays."""
@@ -91,7 +98,9 @@ def _explained(place: Place, error: BaseException, start: str, result: Any) -> F
 
 
 def _advice(error: BaseException) -> str:
-    """What to add where somebody has calculated with None: a state without a default is None for each new key."""
+    """What to add where somebody has calculated with None: a state without a default is None for each new key, and so is
+    the timestamp of a record whose stream has none.
+    """
     if not isinstance(error, TypeError) or "NoneType" not in str(error):
         return ""
     trace = error.__traceback__
@@ -99,8 +108,22 @@ def _advice(error: BaseException) -> str:
         trace = trace.tb_next
     if trace is None or _is_engine(trace.tb_frame):
         return ""
-    first = trace.tb_frame.f_code.co_varnames[:1]
-    function = type(trace.tb_frame.f_locals.get(first[0])) if first else object  # self, in a method
+    return _timestamp_advice(trace.tb_frame) + _default_advice(trace.tb_frame)
+
+
+def _timestamp_advice(frame: FrameType) -> str:
+    """Whether the function at hand asks for the timestamp of a record that has none."""
+    if "timestamp" not in frame.f_code.co_names:
+        return ""
+    if not any(getattr(value, "timestamp", 0) is None for value in frame.f_locals.values()):
+        return ""
+    return "; ctx.timestamp is None in a stream without timestamps: use assign_timestamps(...) before"
+
+
+def _default_advice(frame: FrameType) -> str:
+    """Whether the function at hand has a state without a default."""
+    first = frame.f_code.co_varnames[:1]
+    function = type(frame.f_locals.get(first[0])) if first else object  # self, in a method
     bare = [s.spec.name for s in declared(function) if isinstance(s, ValueState) and s.spec.default is None]
     if not bare:
         return ""
@@ -121,16 +144,14 @@ def refuse_single(result: Any) -> UserCodeError:
 
 
 @contextmanager
-def naming(
-    uid: str, doing: str, caught: type[BaseException] | tuple[type[BaseException], ...] = Exception
-) -> Iterator[None]:
+def naming(uid: str, doing: str, *, is_awaited: bool = True) -> Iterator[None]:
     """What a connector or a function's `open` raises in this block, with its operator named.
 
     Errors of ours stay what they are; trouble of the surroundings (OSError) may go away; the rest is the author's.
 
     Args:
         doing: such as "read() of split 'a'".
-        caught: `USER_RAISED` around a synchronous call.
+        is_awaited: False around a synchronous call, in which no cancellation of ours arrives.
     """
     try:
         yield
@@ -139,7 +160,9 @@ def naming(
     except FlowPointError as error:
         error.operator = error.operator or uid
         raise
-    except caught as error:
+    except USER_RAISED as error:
+        if is_awaited and isinstance(error, ENDS_A_TASK):
+            raise
         kind = TransientError if isinstance(error, OSError) else UserCodeError
         text = f"operator '{uid}': {doing} failed: {type(error).__name__}: {say(error)}{_warning(error)}"
         named = kind(text)
@@ -199,7 +222,7 @@ def _ends_in_user_code(error: BaseException) -> bool:
 
 def _is_engine(frame: FrameType) -> bool:
     module = str(frame.f_globals.get("__name__", ""))
-    return module.partition(".")[0] == ENGINE or frame.f_code.co_filename.startswith(CHAIN_FILES)
+    return module.partition(".")[0] in _ENGINES or frame.f_code.co_filename.startswith(CHAIN_FILES)
 
 
 def _is_iterable(value: Any) -> bool:

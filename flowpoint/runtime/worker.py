@@ -17,6 +17,7 @@ from flowpoint.host.base import Host, Link
 from flowpoint.model import messages
 from flowpoint.runtime.attempt import Attempt, describe_failure
 from flowpoint.runtime.contracts import OperatorDef
+from flowpoint.runtime.failures import USER_RAISED
 from flowpoint.runtime.surroundings import Surroundings
 from flowpoint.snapshot.places import open_storage
 from flowpoint.transport.control import decode_message, encode_message
@@ -86,9 +87,9 @@ class _Worker:
         self._link.send_nowait(encode_message(message))
 
     def _report(self, message: messages.Message) -> None:
-        """What a subtask has to say. With its end go its numbers, so that the last ones shown are whole."""
+        """What a subtask has to say. With its end and its commits go its numbers, so that the last ones are whole."""
         self._send(message)
-        if isinstance(message, messages.Ended) and self._attempt is not None:
+        if isinstance(message, (messages.Ended, messages.Committed)) and self._attempt is not None:
             self._send_stats(self._attempt)
 
     async def _obey(self, group: asyncio.TaskGroup) -> None:
@@ -129,7 +130,7 @@ class _Worker:
         try:
             functions = self._load(message)
             self._attempt = Attempt(message, self._surroundings(message, functions))
-        except (Exception, SystemExit) as error:  # noqa: BLE001  the job's own code may raise anything
+        except USER_RAISED as error:  # nothing is awaited here; the job's own code may raise anything
             self._send(describe_failure(error, message.attempt, self._index, []))
             return
         self._running = group.create_task(self._attempt.run(), name=f"attempt {message.attempt}")

@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 
 from flowpoint.errors import Fenced, LostLogError, OutcomeUnknown, SnapshotError, StorageError
 from flowpoint.host.base import Host
-from flowpoint.model.commits import CommitEntry
+from flowpoint.model.commits import CommitEntry, CommitKind
 from flowpoint.snapshot import encoding, names
 from flowpoint.snapshot.storage import Storage
 
@@ -118,11 +118,11 @@ class CommitLog:
                 attempt = max((entry.attempt + 1 for entry in entries), default=1)
                 number = entries[-1].number + 1 if entries else 1
                 newest = _newest_of(entries, lineage)
-                entry = self._entry(number, "attempt", attempt, lineage, newest, nonce, extra)
+                entry = self._entry(number, CommitKind.ATTEMPT, attempt, lineage, newest, nonce, extra)
                 # An older attempt that was quick may have gone on, and cleaned this number away: then once more.
                 if await self._create(entry) and await self._is_newest(entry):
                     return entry
-            raise self._crowded("attempt")
+            raise self._crowded(CommitKind.ATTEMPT)
 
     async def append(
         self,
@@ -137,7 +137,7 @@ class CommitLog:
         """Append what happened in `attempt`; its entry is durable when this returns.
 
         Args:
-            kind: "checkpoint", "restored", "savepoint", "finished" or "stopped".
+            kind: any `CommitKind` but an attempt's, which `begin` appends.
             attempt: the attempt it happened in, which this object began.
             checkpoint: the new newest checkpoint, with its `directory` and `parent`; None repeats the newest so far.
             directory: see `checkpoint`.
@@ -293,7 +293,7 @@ class CommitLog:
 
     def _crowded(self, kind: str) -> StorageError:
         return StorageError(
-            f"cannot append {kind!r} to {self._prefix}{names.COMMITS}: {_CONFLICTS_MAX} numbers in a row were taken by "
+            f'cannot append "{kind}" to {self._prefix}{names.COMMITS}: {_CONFLICTS_MAX} numbers in a row were taken by '
             "others; see which other coordinators use this storage, and stop them"
         )
 

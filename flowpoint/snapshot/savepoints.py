@@ -17,13 +17,12 @@ from dataclasses import dataclass
 
 from flowpoint.errors import NotFoundError, SnapshotError
 from flowpoint.host.base import Disk, Host
-from flowpoint.model.manifest import Manifest
+from flowpoint.model.commits import CommitKind
+from flowpoint.model.manifest import SAVEPOINT, Manifest
 from flowpoint.snapshot import names
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.manifests import read_manifest, write_manifest
 from flowpoint.snapshot.storage import FolderStorage, Storage, refused
-
-SAVEPOINT = "savepoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +140,8 @@ async def remove_claimed(host: Host, path: str) -> None:
     entries = await CommitLog(found.storage, "", host).entries()
     if entries and entries[-1].directory == found.directory:
         return
-    numbers = [entry.number for entry in entries if entry.kind == "checkpoint" and entry.directory == found.directory]
+    own = [entry for entry in entries if entry.directory == found.directory]
+    numbers = [entry.number for entry in own if entry.kind == CommitKind.CHECKPOINT]
     for directory in {entry.directory for entry in entries} - {found.directory, ""}:
         files -= {file.path for file in (await read_manifest(found.storage, directory)).files()}
     if numbers:

@@ -18,6 +18,9 @@ from flowpoint.errors import InternalError
 
 T = TypeVar("T")
 
+_ANY_STR = "surrogatepass"
+"""A path that is not UTF-8 has lone surrogates in Python, and so may any text of a user: they come out as they went in."""
+
 
 class FieldsCodec(Generic[T]):
     """Encodes and decodes the given dataclasses. Immutable once built."""
@@ -37,7 +40,7 @@ class FieldsCodec(Generic[T]):
             raise InternalError(f"cannot encode {value!r}: {name} is not among {', '.join(self._types)}")
         content = {field: getattr(value, field) for field in self._fields[name]}
         try:
-            data: bytes = msgpack.packb([name, content])
+            data: bytes = msgpack.packb([name, content], unicode_errors=_ANY_STR)
         except (TypeError, ValueError, OverflowError) as error:
             raise InternalError(f"cannot encode {value!r}: {error}") from error
         return data
@@ -49,7 +52,7 @@ class FieldsCodec(Generic[T]):
             InternalError: the bytes are damaged, name an unknown class, or its fields do not fit.
         """
         try:
-            name, content = msgpack.unpackb(data)
+            name, content = msgpack.unpackb(data, unicode_errors=_ANY_STR)
             expected = self._fields[name]
         except (ValueError, TypeError, msgpack.UnpackException) as error:
             raise InternalError(f"cannot decode {len(data)} bytes {data[:40]!r}...: {error}") from error

@@ -108,14 +108,22 @@ def test_stop_with_a_savepoint_hands_the_output_on(shell: Shell) -> None:
 
     assert f"--from {savepoint['path']}` continues it" in shell.run("status", "counts").sentence
     refused = shell.run("run", "counts.py")
+    status = shell.run("status", "counts")
+    assert "state           STOPPED\n" in status.out and "refused: cannot continue" in status.out
+    assert f"--from {savepoint['path']}` continues it" in status.sentence
+    parent = shell.run("run", "counts.py", "--from", "backup")
+    assert parent.code == 3
+    assert f"name one of the snapshots in this folder: {Path(savepoint['path']).name}" in parent.sentence
     finish(shell, "--from", savepoint["path"], "-p", "3")
     again = shell.run_ok("run", "counts.py", "--from", savepoint["path"])
 
     assert refused.code == 1
     assert "hands its output on" in refused.sentence
-    assert "has already gone on from" in again.out
     assert "finished before" in again.out
     assert written(shell.folder / "out") == expected()
+    # What was refused or done before has changed nothing: the job that finished is still what this name stands for.
+    assert "finished before" in shell.run_ok("run", "counts.py").out
+    assert "state           FINISHED\n" in shell.run("status", "counts").out
 
 
 @pytest.mark.parametrize("claim", [False, True], ids=["no_claim", "claim"])
@@ -169,10 +177,14 @@ def test_a_run_from_a_retained_checkpoint_is_a_branch_and_leaves_its_files_alone
 def test_a_savepoint_that_fails_leaves_the_job_running_and_nothing_behind(shell: Shell) -> None:
     running = start(shell)
     (shell.folder / "file").write_text("not a folder")
+    too_long = "x" * 300
 
-    failed = shell.run("savepoint", "counts", "--to", "file")
-    stopped = shell.run("stop", "counts", "--to", "file")
+    refused = shell.run("savepoint", "counts", "--to", "file")
+    failed = shell.run("savepoint", "counts", "--to", too_long)
+    stopped = shell.run("stop", "counts", "--to", too_long)
 
+    assert refused.code == 2
+    assert "is not a folder" in refused.sentence
     assert failed.code == stopped.code == 1
     assert "savepoint" in failed.sentence
     assert "runs on" in stopped.sentence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -20,7 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowpoint.codec.values import Codec, TypeRegistry, is_immutable
-from flowpoint.errors import BadRecordError
+from flowpoint.errors import BadRecordError, UnknownTypeError
+from flowpoint.host.module_path import JOB_MODULE
 
 
 class Color(Enum):
@@ -311,3 +313,13 @@ def test_a_dataclass_with_post_init_comes_back_as_it_was() -> None:
 
     assert Codec(registry).decode(Codec(registry).encode(value)) == value
     assert Codec(registry).decode_column(Codec(registry).encode_column([value])) == [value]
+
+
+def test_a_class_of_a_job_file_is_called_by_the_name_it_has_there() -> None:
+    session = dataclasses.make_dataclass("Session", ["number"])
+    session.__module__ = JOB_MODULE
+
+    with pytest.raises(
+        UnknownTypeError, match=r"of type Session: .*Job\(\.\.\., types=\[Session\]\).*ValueState\(name, Session\)"
+    ):
+        Codec().encode(session(1))

@@ -64,3 +64,15 @@ async def test_an_index_outside_of_a_range_is_refused(memory: World, position: i
 
     with pytest.raises(IncompatibleStateError, match="split '1' .* between 10 and 20"):
         await source.open(source.splits()[1], position, memory.context())
+
+
+async def test_a_record_that_is_changed_downstream_is_read_again_as_it_was(
+    memory: World, read_all: Callable[..., Any]
+) -> None:
+    source = CollectionSource([{"n": [1]}])
+    (split,) = source.splits()
+    (record,) = await read_all(await source.open(split, None, memory.context()))
+
+    record["n"].append(2)
+
+    assert await read_all(await source.open(split, None, memory.context())) == [{"n": [1]}]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flowpoint.coordinator.steps import Steps
-from flowpoint.coordinator.workers import Joined, Lost, NotStarted, Started, Workers
+from flowpoint.coordinator.workers import Ended, Joined, Lost, NotStarted, Started, Workers
 from flowpoint.errors import WorkerLost
 from flowpoint.host.base import FileStat
 from flowpoint.model import messages
@@ -104,6 +104,13 @@ class Room:
         return link
 
 
+async def until_lost(room):
+    """Wait until a worker is told to be lost."""
+    async with asyncio.timeout(5):
+        while not any(isinstance(told, Lost) for told in room.told):
+            await asyncio.sleep(0.001)
+
+
 @pytest.mark.parametrize("refusal", [WorkerLost("no more processes"), PermissionError("worker.log")])
 async def test_a_process_that_cannot_be_started_is_told_and_ends_nothing(refusal):
     room = Room()
@@ -193,12 +200,44 @@ async def test_a_link_that_breaks_while_its_process_lives_is_told_after_a_moment
         room.steps.enter(group)
         await room.workers.start(0)
         room.greet().on_lost("connection reset")
-        async with asyncio.timeout(5):
-            while len(room.told) < 3:
-                await asyncio.sleep(0.001)
+        await until_lost(room)
+        killing = group.create_task(room.workers.kill(0))
+        await asyncio.sleep(0)
         room.host.outcome.is_gone.set()
+        await killing
 
     assert room.told[2:] == [Lost(0, 41, "worker 0 (pid 41): control link lost: connection reset")]
+
+
+@pytest.mark.parametrize(
+    ("code", "how"), [(7, "ended with exit code 7"), (-11, "was killed by signal 11"), (0, ""), (75, "")]
+)
+async def test_how_a_process_has_ended_is_told_also_when_its_link_was_told_before(code, how):
+    room = Room()
+    room.host.outcome.exit_code = code
+    await room.workers.listen()
+
+    async with asyncio.TaskGroup() as group:
+        room.steps.enter(group)
+        await room.workers.start(0)
+        room.greet().on_lost("connection reset")
+        await until_lost(room)
+        room.host.outcome.is_gone.set()
+
+    assert room.told[3:] == ([Ended(0, f"worker 0 (pid 41) {how}")] if how else [])
+
+
+async def test_how_a_process_has_ended_is_told_before_the_last_one_is_said_to_be_gone():
+    room = Room()
+    room.host.outcome.exit_code = 7
+    room.host.outcome.is_gone.set()
+    await room.workers.listen()
+
+    async with asyncio.TaskGroup() as group:
+        room.steps.enter(group)
+        await room.workers.start(0)
+        await room.workers.shut_down("the job is over", 5)
+        assert room.told[1:] == [Lost(0, 41, "worker 0 (pid 41) ended with exit code 7", 7)]
 
 
 async def test_a_process_that_ends_with_an_error_is_told_with_what_it_printed_last(tmp_path):

@@ -143,7 +143,7 @@ def test_params_that_are_all_looked_at_are_used(write, reading):
 def test_a_missing_param_that_was_mistyped_is_told_as_that(build):
     message = message_of(build, "def build(params):\n    return params['input']\n", inptu="a")
 
-    assert message.endswith("add --param input=VALUE; did you mean inptu?")
+    assert message.endswith("add --param input=VALUE; you gave inptu, which it does not ask for")
 
 
 def test_no_job_at_all_says_what_to_write(build):
@@ -353,3 +353,11 @@ def test_a_neighbour_that_is_not_what_is_imported_is_named(write):
     ]
     assert "takes Python's own, not queue.py beside it" in said[1]
     assert "site-packages" in said[0]
+
+
+def test_whatever_a_file_raises_is_named_with_its_line_except_a_persons_interrupt(build):
+    text = "class Unusual(BaseException): pass\nraise Unusual('odd')\n"
+
+    assert message_of(build, text).endswith("line 2 could not be loaded: Unusual: odd")
+    with pytest.raises(KeyboardInterrupt):
+        build("raise KeyboardInterrupt\n")

@@ -480,7 +480,11 @@ def test_a_keys_own_hash_function_that_raises_is_the_users_error():
     assert "ValueError: cannot hash" in str(explained)
 
 
-@pytest.mark.parametrize("ending", [SystemExit(3), GeneratorExit()])
+class Unusual(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("ending", [SystemExit(3), GeneratorExit(), KeyboardInterrupt(), Unusual()])
 def test_a_function_that_would_end_the_worker_is_explained_as_any_other(ending):
     def end(value):
         raise ending

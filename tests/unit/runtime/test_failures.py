@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
+
 import pytest
 
 from flowpoint import errors
@@ -9,7 +12,7 @@ from flowpoint.runtime.attempt import describe_failure, first_cause
 from flowpoint.runtime.chain import Loop
 from flowpoint.runtime.failures import Doing, Place, explain, naming, users_trace
 from flowpoint.state.kinds import ValueState
-from tests.unit.runtime.fakes import plain
+from tests.unit.runtime.fakes import CODEC, plain
 
 
 def raised(error):
@@ -22,6 +25,11 @@ def raised(error):
 
 def in_user_code(value):
     return 1 / value
+
+
+@dataclass
+class Undeclared:
+    """A class that no job declares."""
 
 
 def users_error():
@@ -55,6 +63,16 @@ def test_a_users_error_shows_the_users_frames_only():
     assert failure.trace.rstrip().endswith("ZeroDivisionError: division by zero")
     assert "flowpoint chain" not in failure.trace
     assert "ExceptionGroup" not in failure.trace
+
+
+def test_data_that_the_engine_cannot_handle_is_one_line_without_the_engines_frames():
+    with pytest.raises(errors.UnknownTypeError) as caught:
+        CODEC.encode([Undeclared()])
+
+    failure = describe_failure(caught.value, 1, 0, [0, 0])
+
+    assert failure.kind == "UnknownTypeError"
+    assert len(failure.trace.splitlines()) == 1
 
 
 def test_an_error_raised_by_a_builtin_has_no_frames_but_its_line():
@@ -148,3 +166,22 @@ def test_other_type_errors_get_no_such_advice():
         Total().other(1)
 
     assert "default" not in str(explain(Place("sums", "process", Doing.FUNCTION), caught.value, "on record 1"))
+
+
+class Unusual(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt(), SystemExit(3), Unusual()])
+@pytest.mark.parametrize("is_awaited", [True, False])
+def test_whatever_a_connector_raises_is_its_authors_error(raised, is_awaited):
+    with pytest.raises(errors.UserCodeError, match=type(raised).__name__), naming("sink", "w", is_awaited=is_awaited):
+        raise raised
+
+
+@pytest.mark.parametrize("raised", [asyncio.CancelledError(), GeneratorExit()])
+def test_the_end_of_a_task_is_its_authors_error_only_where_nothing_is_awaited(raised):
+    with pytest.raises(type(raised)), naming("sink", "write()"):
+        raise raised
+    with pytest.raises(errors.UserCodeError), naming("sink", "write()", is_awaited=False):
+        raise raised

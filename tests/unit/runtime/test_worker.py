@@ -357,20 +357,22 @@ def test_a_job_file_that_cannot_be_loaded_is_reported_and_the_next_attempt_may_w
     plan = Plan(words_job(sink))
 
     async def act(boss, world):
-        for attempt, error in [(1, ImportError("no module named numpy")), (2, SystemExit(2))]:
+        errors = [ImportError("no module named numpy"), SystemExit(2), KeyboardInterrupt()]
+        for attempt, error in enumerate(errors, 1):
             plan.load_error = error
             boss.send(plan.deploy(attempt, boss))
             await boss.expect(messages.Failure, attempt=attempt)
             boss.send(messages.Release(attempt))
             await boss.expect(messages.Released, attempt=attempt)
         plan.load_error = None
-        await deployed(boss, plan, 3)
+        await deployed(boss, plan, 4)
         return boss.all(messages.Failure)
 
-    first, second = simulate(plan, act)
+    first, second, third = simulate(plan, act)
 
     assert "no module named numpy" in first.message
     assert "SystemExit" in second.message
+    assert "KeyboardInterrupt" in third.message
 
 
 def test_a_function_whose_open_fails_is_named_and_what_was_opened_before_is_closed():

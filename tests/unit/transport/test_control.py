@@ -9,7 +9,7 @@ import msgpack  # type: ignore[import-untyped]
 import pytest
 
 from flowpoint.errors import InternalError
-from flowpoint.model.messages import Ack, Hello, Message, Start, Trigger
+from flowpoint.model.messages import Ack, Failure, Hello, Message, Start, Trigger
 from flowpoint.transport.control import decode_message, encode_message
 
 SAMPLES: dict[type, Any] = {
@@ -106,3 +106,10 @@ def test_a_class_that_is_no_message_is_refused() -> None:
 def test_bytes_that_are_no_message_are_refused_with_a_reason(frame: bytes, complaint: str) -> None:
     with pytest.raises(InternalError, match=complaint):
         decode_message(frame)
+
+
+@pytest.mark.parametrize("text", ["/data/\udcff.txt", "half of a pair: \ud83d"])
+def test_any_text_of_python_comes_back_as_it_was(text: str) -> None:
+    failure = Failure(1, 0, [], "map-2", "UserCodeError", text, text, retry=True)
+
+    assert decode_message(encode_message(failure)) == failure
