@@ -237,11 +237,11 @@ class _Run:
 
     async def _continued_entries(self) -> list[CommitEntry]:
         """The commit log that this run goes on with; empty when the person says to begin with something else."""
-        wishes = self._job(self._assembled).wishes
-        if wishes.fresh:
+        options = self._assembled.options
+        if options.fresh:
             return []
         entries = standing(await CommitLog(self._place.storage, "", self._host).entries())
-        if wishes.source and not await has_gone_on(self._host, entries, wishes.source):
+        if options.source is not None and not await has_gone_on(self._host, entries, options.source):
             return []
         return entries
 

@@ -58,6 +58,14 @@ def test_a_set_is_refused_because_its_order_differs_between_processes() -> None:
         CollectionSource({"a", "b"})
 
 
+@pytest.mark.parametrize("position", [-1, 9, 21])
+async def test_an_index_outside_of_a_range_is_refused(memory: World, position: int) -> None:
+    source = CollectionSource(range(160))
+
+    with pytest.raises(IncompatibleStateError, match="split '1' .* between 10 and 20"):
+        await source.open(source.splits()[1], position, memory.context())
+
+
 async def test_a_record_that_is_changed_downstream_is_read_again_as_it_was(
     memory: World, read_all: Callable[..., Any]
 ) -> None:
@@ -68,11 +76,3 @@ async def test_a_record_that_is_changed_downstream_is_read_again_as_it_was(
     record["n"].append(2)
 
     assert await read_all(await source.open(split, None, memory.context())) == [{"n": [1]}]
-
-
-@pytest.mark.parametrize("position", [-1, 9, 21])
-async def test_an_index_outside_of_a_range_is_refused(memory: World, position: int) -> None:
-    source = CollectionSource(range(160))
-
-    with pytest.raises(IncompatibleStateError, match="split '1' .* between 10 and 20"):
-        await source.open(source.splits()[1], position, memory.context())
