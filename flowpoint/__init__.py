@@ -63,10 +63,22 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
+        _refuse_connector(name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value: object = getattr(import_module("flowpoint.api"), name)
     globals()[name] = value  # found directly from now on
     return value
+
+
+def _refuse_connector(name: str) -> None:
+    """Say where sources and sinks are. An ImportError: `from flowpoint import ...` drops what an AttributeError says."""
+    # Classes only: nothing is loaded for the name of a submodule.
+    if name[:1].isupper() and hasattr(import_module("flowpoint.connectors"), name):
+        raise ImportError(
+            f"cannot import {name} from flowpoint: it is in flowpoint.connectors;"
+            f" write `from flowpoint.connectors import {name}`",
+            name=__name__,
+        )
 
 
 def __dir__() -> list[str]:

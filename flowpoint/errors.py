@@ -16,6 +16,7 @@
     │ ├ ForeignOutputError       the output folder belongs to another lineage
     │ └ LostOutputError          prepared output is gone, as when its folder was moved
     ├ SnapshotError              a snapshot is damaged or incomplete
+    │ └ LostLogError             entries of the commit log have been removed while the job ran
     ├ DamagedStoreError          the memory of agents is damaged, or written by a newer version
     ├ SealError                  an encrypted value that cannot be opened, or one that is not encrypted
     ├ TransientError             failover may mend it: links, workers, disks
@@ -115,6 +116,10 @@ class SnapshotError(FlowPointError):
     """A snapshot whose manifest or files are missing, torn or do not match their checksums."""
 
 
+class LostLogError(SnapshotError):
+    """The commit log has lost its newest entries, so that it does not tell any more what the job has done."""
+
+
 class DamagedStoreError(FlowPointError):
     """The memory of agents holds what cannot be read: damaged, moved, or written by a newer version."""
 
@@ -175,6 +180,7 @@ FINAL_ERRORS = (
     ForeignOutputError,
     IncompatibleStateError,
     LostInputError,
+    LostLogError,
     LostOutputError,
     PlanError,
 )

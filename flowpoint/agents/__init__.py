@@ -1,4 +1,4 @@
-"""The memory of agents: checkpointers for LangGraph that lose nothing. Needs `pip install flowpoint[agents]`.
+"""The memory of agents: checkpointers for LangGraph that lose nothing. Needs its extra: `pip install '.[agents]'`.
 
 The names below are imported when they are used: the store underneath works without LangGraph.
 """

@@ -128,7 +128,7 @@ def _cipher(id: str, key: bytes) -> Any:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
         raise ConfigError(
-            "cannot encrypt: the package `cryptography` is not installed; pip install flowpoint[agents]"
+            "cannot encrypt: the package `cryptography` is not installed; in a checkout of FlowPoint: pip install '.[agents]'"
         ) from None
     if not isinstance(key, bytes) or len(key) not in _KEY_LENGTHS:
         raise ConfigError(f"cannot use the key {id!r}: it must be 16, 24 or 32 bytes, such as os.urandom(32)")

@@ -28,11 +28,10 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgpack
 
 from flowpoint.agents.envelope import CUT, Header
-from flowpoint.agents.kv import Entry, Kv, part
+from flowpoint.agents.kv import Entry, Kv, part, remember
 from flowpoint.agents.packing import Packers
 from flowpoint.errors import DamagedStoreError
 
-_THREADS_MAX: Final = 4096
 _VIEWS_MAX: Final = 256
 _DIGITS_MAX: Final = 15
 
@@ -118,19 +117,18 @@ class StoredIndex:
         """`alone`: nobody else writes to the store, so what was seen of it stays true."""
         self._kv = kv
         self._alone = alone
-        self._tips, self._heads = kv.remembered.tips, kv.remembered.heads
+        self._known = kv.remembered
         self._pack = Packers().pack
 
     def tip(self, thread: str) -> int:
         """See `Index`."""
-        tip = self._tips.get(thread)
+        tip = self._known.tips.get(thread)
         if tip is None:
+            appends = self._known.appends
             last = next(self._kv.keys(f"{root(thread)}c/", reverse=True), None)
             tip = 0 if last is None else number_of(last)
             if self._alone:
-                if len(self._tips) >= _THREADS_MAX:
-                    self._tips.clear()
-                self._tips[thread] = tip
+                self._known.seen(self._known.tips, thread, tip, appends)
         return tip
 
     def is_cut(self, thread: str) -> bool:
@@ -139,25 +137,39 @@ class StoredIndex:
 
     def head(self, thread: str, ns: str) -> Head | None:
         """See `Index`."""
-        known = self._heads.get((thread, ns))
+        known = self._known.heads.get((thread, ns))
         if known is not None:
             return Head(*known)
+        appends = self._known.appends
         data = self._kv.get(_head_name(thread, ns))
         if data is None:
             return None
         head = _head_in(thread, data)[1]
         if self._alone:
-            self._remember(thread, ns, head)
+            self._known.seen(self._known.heads, (thread, ns), head, appends)
         return head
 
     def find(self, thread: str, ns: str, id: str) -> int | None:
-        """See `Index`."""
+        """See `Index`. Ids hold a time: that there is none above the greatest is known without a look, as a rule."""
+        if self._alone and part(id) > self._greatest(thread, ns):
+            return None
         data = self._kv.get(_id_name(thread, ns, id))
         if data is None:
             return None
         if not (data.isdigit() and len(data) <= _DIGITS_MAX):
             raise _damaged(thread, f"the number of checkpoint {id}")
         return int(data)
+
+    def _greatest(self, thread: str, ns: str) -> str:
+        """What no id of a namespace is above. It need not be there any more."""
+        known = self._known.greatest.get((thread, ns))
+        if known is not None:
+            return known
+        appends = self._known.appends
+        last = next(self._kv.keys(f"{root(thread)}i/{part(ns)}/", reverse=True), None) if self.tip(thread) else None
+        greatest = "" if last is None else last.rpartition("/")[2]
+        self._known.seen(self._known.greatest, (thread, ns), greatest, appends)
+        return greatest
 
     def newest(self, thread: str, ns: str, below: int | None = None) -> Iterator[Head]:
         """See `Index`."""
@@ -181,18 +193,14 @@ class StoredIndex:
         if header.is_quiet:
             return [], []
         ns, id_, number = header.ns, header.id, header.number
-        puts = self.revealed(thread, [(ns, Head(number, id_))])
+        puts = _found_by(thread, ns, number, id_)
         if header.moves:
             puts.append((_head_name(thread, ns), self._pack([ns, number, id_])))
         return puts, [] if older is None else [_order_name(thread, ns, older), commit_name(thread, older)]
 
     def revealed(self, thread: str, checkpoints: Sequence[tuple[str, Head]]) -> list[Entry]:
         """See `Index`."""
-        numbers = [(_id_name(thread, ns, head.id), b"%d" % head.number) for ns, head in checkpoints]
-        ids = [
-            (_order_name(thread, ns, head.number), head.id.encode("utf-8", "surrogatepass")) for ns, head in checkpoints
-        ]
-        return numbers + ids
+        return [entry for ns, head in checkpoints for entry in _found_by(thread, ns, *head)]
 
     def _beside_cut(self, header: Header) -> tuple[list[Entry], list[str]]:
         thread = header.thread
@@ -214,16 +222,19 @@ class StoredIndex:
         """See `Index`."""
         if not self._alone:
             return
-        self._tips[header.thread] = header.number
-        if header.kind == CUT:
-            self._heads.clear()
-        elif header.moves and not header.is_quiet:
-            self._remember(header.thread, header.ns, Head(header.number, header.id))
-
-    def _remember(self, thread: str, ns: str, head: Head) -> None:
-        if len(self._heads) >= _THREADS_MAX:
-            self._heads.clear()
-        self._heads[thread, ns] = head
+        known, thread = self._known, header.thread
+        place = thread, header.ns
+        with known.lock:
+            known.appends += 1
+            remember(known.tips, thread, header.number)
+            if header.kind == CUT:
+                known.heads.clear()
+                return
+            if header.moves and not header.is_quiet:
+                remember(known.heads, place, (header.number, header.id))
+            # Where it is not known, the next look finds this id, too.
+            if (greatest := known.greatest.get(place)) is not None:
+                known.greatest[place] = max(greatest, part(header.id))
 
     def refresh(self, thread: str) -> None:
         """See `Index`: what is stored is always true."""
@@ -381,6 +392,15 @@ def _head_name(thread: str, ns: str) -> str:
 
 def _order_name(thread: str, ns: str, number: int) -> str:
     return f"{root(thread)}o/{part(ns)}/{number:012d}"
+
+
+def _found_by(thread: str, ns: str, number: int, id: str) -> list[Entry]:
+    """What a checkpoint is found by: its id, and its place in the order of commits."""
+    below, ns = root(thread), part(ns)
+    return [
+        (f"{below}i/{ns}/{part(id)}", b"%d" % number),
+        (f"{below}o/{ns}/{number:012d}", id.encode("utf-8", "surrogatepass")),
+    ]
 
 
 def _id_name(thread: str, ns: str, id: str) -> str:

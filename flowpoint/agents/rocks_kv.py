@@ -7,7 +7,8 @@ A database is opened once in a process, however many savers use it: its lock is 
 holds a lock, so the owner's pid stands in a file beside it.
 
 Settings: small memtables and recycled log files make a synced write cheap (a new log file changes its length with every
-write, which costs a second write of the file system's own).
+write, which costs a second write of the file system's own). Two memtables become one table file, so that there are
+fewer to merge: threads are written all over the keys, and merging rewrites whatever overlaps.
 
 Invariants: after a fork, the child is refused. The binding raises bare `Exception`; here these become StorageError.
 """
@@ -32,7 +33,9 @@ FLUSH_SECONDS: Final = 0.2
 
 _OWNER: Final = "flowpoint-owner"
 _SYNCED: Final = b"s"
-_MEMTABLE_BYTES: Final = 2 << 20
+_MEMTABLE_BYTES: Final = 4 << 20
+_MEMTABLES_MERGED: Final = 2
+_MEMTABLES_MAX: Final = 4
 _BLOCK_CACHE_BYTES: Final = 32 << 20
 _BLOOM_BITS: Final = 10
 _RECYCLED_LOGS: Final = 4
@@ -132,14 +135,20 @@ class RocksKv:
         """See `Kv`. To be called in a section of the key's thread: that is what makes it exclusive."""
         if not looked and self.has(key):
             return False
-        self.write([*beside, (key, value)], gone, sync=sync)
+        if beside or gone:
+            self.write([*beside, (key, value)], gone, sync=sync)
+        else:
+            self._writing().put(key, value, sync)
         return True
 
     def write(self, puts: Iterable[Entry], deletes: Iterable[str] = (), *, sync: bool = True) -> None:
         """See `Kv`."""
+        self._writing().write(puts, deletes, sync)
+
+    def _writing(self) -> _Database:
         if self._read_only:
             raise UsageError(f"cannot write to {self._path}: it was opened read-only; open it for writing")
-        self._db.write(puts, deletes, sync)
+        return self._db
 
     def section(self, thread: str, kind: Section) -> AbstractContextManager[None]:
         """See `Kv`. Reading takes no lock: a removal is one batch, and what a scan sees does not change."""
@@ -227,12 +236,24 @@ class _Database:
         """Write one batch."""
         db = self.opened()
         batch = rocksdict.WriteBatch(raw_mode=True)
+        put = batch.put
         for key, value in puts:
-            batch.put(key.encode(), value)
+            put(key.encode(), value)
         for key in deletes:
             batch.delete(key.encode())
         try:
             db.write(batch, self._synced if sync else self._plain)
+        except Exception as error:
+            raise self.failed("write", error) from error
+        if not sync and not self._dirty.is_set():
+            self._flush_soon()
+
+    def put(self, key: str, value: bytes, sync: bool) -> None:
+        """Write one entry: what a batch of one does, without the batch."""
+        try:
+            self.opened().put(key.encode(), value, self._synced if sync else self._plain)
+        except (StorageError, UsageError):
+            raise
         except Exception as error:
             raise self.failed("write", error) from error
         if not sync and not self._dirty.is_set():
@@ -335,6 +356,8 @@ def _options(read_only: bool) -> rocksdict.Options:
     options = rocksdict.Options(raw_mode=True)
     options.create_if_missing(not read_only)
     options.set_write_buffer_size(_MEMTABLE_BYTES)
+    options.set_min_write_buffer_number_to_merge(_MEMTABLES_MERGED)
+    options.set_max_write_buffer_number(_MEMTABLES_MAX)
     options.set_recycle_log_file_num(_RECYCLED_LOGS)
     options.set_compression_type(rocksdict.DBCompressionType.lz4())
     options.set_bottommost_compression_type(rocksdict.DBCompressionType.zstd())

@@ -204,14 +204,18 @@ class CoreSaver(BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """See `put`."""
-        waits = self.writes_wait or _is_synced(config)
-        return await _driven(waits, self.put, config, checkpoint, metadata, new_versions)
+        if self.writes_wait or _is_synced(config):
+            return await _in_thread(self.put, config, checkpoint, metadata, new_versions)
+        return self.put(config, checkpoint, metadata, new_versions)
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """See `put_writes`."""
-        await _driven(self.writes_wait, self.put_writes, config, writes, task_id, task_path)
+        if self.writes_wait:
+            await _in_thread(self.put_writes, config, writes, task_id, task_path)
+        else:
+            self.put_writes(config, writes, task_id, task_path)
 
     # ------------------------------------------------------------------ history
 
@@ -284,7 +288,7 @@ class CoreSaver(BaseCheckpointSaver[Any]):
         await asyncio.to_thread(lambda: self.prune(thread_ids, strategy=strategy))
 
     async def _reading(self, fn: Callable[..., T], *args: Any) -> T:
-        return await _driven(self.reads_wait, fn, *args)
+        return await _in_thread(fn, *args) if self.reads_wait else fn(*args)
 
 
 class _Past:
@@ -299,10 +303,8 @@ class _Past:
         return None if saved is None else _tuple(saved, token(True, saved.place.ns, saved.id))
 
 
-async def _driven(waits: bool, fn: Callable[..., T], *args: Any) -> T:
-    """Call a sync method: in a thread if it waits for a disk."""
-    if not waits:
-        return fn(*args)
+async def _in_thread(fn: Callable[..., T], *args: Any) -> T:
+    """Call a sync method that waits for a disk."""
     return await asyncio.get_running_loop().run_in_executor(None, fn, *args)
 
 

@@ -56,10 +56,39 @@ class Job:
         """What has been built so far."""
         return self._graph
 
-    def run(self) -> None:
+    def run(
+        self,
+        *,
+        fresh: bool = False,
+        take_output: bool = False,
+        allow_non_restored: bool = False,
+        accept_duplicates: bool = False,
+        skip_lost_input: bool = False,
+        resume_drained: bool = False,
+    ) -> None:
         """Run the job here and return when it has ended, for notebooks and tests. The shell is `flowpoint run`.
 
+        Its checkpoints live in a temporary folder and end with the call, so each call reads the input from the start. A
+        `FileSink` refuses the folder that an earlier call has written to: give it another folder, delete that one, or
+        pass `take_output=True` to write beside what is there. A job with `checkpoint.storage` in its config keeps its
+        checkpoints there: the next call goes on in the same output, and a job that has finished is done.
+
+        Warnings are printed on stderr.
+
+        Args:
+            fresh: Start over, whatever `checkpoint.storage` holds.
+            take_output: Write into a folder that has output of another job, or of an earlier start; its files stay.
+            allow_non_restored: Drop state of operators that the job no longer has.
+            accept_duplicates: If the newest checkpoint is damaged, use an older one, and write again what came after it.
+            skip_lost_input: Go on without input files that are gone since the checkpoint.
+            resume_drained: Go on from a snapshot of `stop --drain`; event time begins anew.
+
+        Example:
+            if __name__ == "__main__":
+                job.run()
+
         Raises:
+            UsageError: It was called while the job file was being loaded, which every worker does.
             FlowPointError: The job is wrong, or it failed.
         """
         from flowpoint.launch.jobfile import is_loading
@@ -71,4 +100,12 @@ class Job:
                 ' put it under `if __name__ == "__main__":`'
             )
         # Found by name at the last moment: describing a job must not load what runs it.
-        import_module("flowpoint.launch").run_job(self)
+        import_module("flowpoint.launch").run_job(
+            self,
+            fresh=fresh,
+            take_output=take_output,
+            allow_non_restored=allow_non_restored,
+            accept_duplicates=accept_duplicates,
+            skip_lost_input=skip_lost_input,
+            resume_drained=resume_drained,
+        )

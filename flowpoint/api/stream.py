@@ -85,6 +85,9 @@ class Stream(Generic[T]):
         """The same records, with `fn(record)` as the key of the keyed operator that follows.
 
         All records of one key go to the same subtask, in the order in which each upstream subtask sent them.
+
+        Raises:
+            PlanError: the stream is broadcast.
         """
         if any(link.partition is Partition.BROADCAST for link in self._links):
             raise PlanError(
@@ -122,6 +125,9 @@ class Stream(Generic[T]):
                 `newest - max_out_of_orderness - 1`. Seconds, or text such as "2s".
             idle_timeout: when a subtask has waited this long for a record, others no longer wait for its watermark.
                 None: they do.
+
+        Raises:
+            PlanError: one of the two is not a duration.
         """
         place = call_place()
         assignment = TimestampAssignment(
@@ -196,6 +202,15 @@ class Stream(Generic[T]):
         self, kind: OperatorKind, function: object, uid: str | None, name: str | None, parallelism: int | None
     ) -> Stream[Any]:
         return _added(self._graph, kind, function, self._links, uid, name, parallelism)
+
+    if not TYPE_CHECKING:  # for a checker, these methods simply do not exist
+
+        def __getattr__(self, attribute: str) -> NoReturn:
+            _refuse_unless((KeyedStream,), self, attribute)
+            raise PlanError(
+                f"{attribute} at {call_place()} needs a keyed stream, since it keeps something for each key: write"
+                f" .key_by(...).{attribute}(...)"
+            )
 
 
 class KeyedStream(Generic[K, T]):
@@ -305,8 +320,7 @@ class KeyedStream(Generic[K, T]):
     if not TYPE_CHECKING:  # for a checker, these methods simply do not exist
 
         def __getattr__(self, attribute: str) -> NoReturn:
-            if attribute.startswith("_") or not hasattr(Stream, attribute):
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {attribute!r}")
+            _refuse_unless((Stream,), self, attribute)
             raise PlanError(
                 f"{attribute} at {call_place()} cannot follow {self._key.name}: a keyed operator must follow key_by"
                 f" (count, sum, reduce, process, ...); use {attribute} before key_by or after the keyed operator"
@@ -363,6 +377,21 @@ class ConnectedStreams:
             key=self._key,
             second_key=self._second_key,
         )
+
+    if not TYPE_CHECKING:  # as in KeyedStream
+
+        def __getattr__(self, attribute: str) -> NoReturn:
+            _refuse_unless((Stream, KeyedStream), self, attribute)
+            raise PlanError(
+                f"{attribute} at {call_place()} cannot follow connect: one function reads both streams; write"
+                f" connect(...).process(CoProcessFunction), then {attribute}, or union to treat their records alike"
+            )
+
+
+def _refuse_unless(others: tuple[type, ...], stream: object, attribute: str) -> None:
+    """Raise the usual error for an attribute that streams of other kinds do not have either."""
+    if attribute.startswith("_") or not any(hasattr(other, attribute) for other in others):
+        raise AttributeError(f"{type(stream).__name__!r} object has no attribute {attribute!r}")
 
 
 def _added(

@@ -261,7 +261,7 @@ def _show_key(states: list[tuple[str, KeyedState]], key: str, *, as_json: bool, 
         data = [{"operator": uid, "state": s.name, "kind": s.kind, **_entry_data(f.key, f.value)} for uid, s, f in hits]
         output.print_json(data[0] if is_one else data)
         return
-    if len(states) == 1:
+    if is_one:
         click.echo(text_of(hits[0][2].value))
         return
     for uid, state, found in hits:

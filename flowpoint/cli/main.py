@@ -13,12 +13,14 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from io import TextIOWrapper
 
 import click
 
 from flowpoint import __version__
 from flowpoint.cli import failure
+from flowpoint.errors import UsageError
 
 COMMANDS = {
     "run": "run",
@@ -37,7 +39,9 @@ COMMANDS = {
     "edit": "edit",
     "migrate": "migrate",
     "dispose": "dispose",
+    "forget": "forget",
     "threads": "threads",
+    "doctor": "doctor",
 }
 """Command -> its module in this room, which has it as `command`. In the order that a newcomer needs them."""
 
@@ -47,6 +51,15 @@ class _Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            nearest = get_close_matches(args[0], COMMANDS, n=1)
+            advice = f"did you mean `flowpoint {nearest[0]}`?" if nearest else "`flowpoint --help` lists the commands"
+            raise UsageError(f"there is no command {args[0]!r}: {advice}")
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         module = COMMANDS.get(cmd_name)

@@ -21,7 +21,10 @@ _CONTINUED: Final = "│  "
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 job_argument = click.argument("job")
 to_option = click.option(
-    "--to", metavar="DIR", help="Make a savepoint, in this folder.", callback=lambda _, __, value: _absolute(value)
+    "--to",
+    metavar="DIR",
+    help="Make a savepoint, in a folder DIR/savepoint-JOB-ID of its own; its path is printed.",
+    callback=lambda _, __, value: _absolute(value),
 )
 snapshot_argument = click.argument("snapshot")
 
@@ -79,6 +82,11 @@ def as_tree(
 def count(value: float | None) -> str:
     """A number of things, with thousands separated."""
     return "-" if value is None else f"{value:,.0f}"
+
+
+def counted(number: int, thing: str) -> str:
+    """A number of things, with their name: `1 restart`, `2 restarts`."""
+    return f"{count(number)} {thing}{'s' * (number != 1)}"
 
 
 def size(value: float | None) -> str:

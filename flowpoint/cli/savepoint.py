@@ -17,7 +17,8 @@ def command(job: str, to: str | None, as_json: bool) -> None:
     """Make a savepoint of a running job: a folder of its own that can be moved, kept, and continued from.
 
     `flowpoint run JOB.py --from SAVEPOINT` continues from it, with another parallelism or state backend too. FlowPoint
-    itself never removes it.
+    itself never removes it. Without --to it is made in the folder `savepoints` of FlowPoint's home ($FLOWPOINT_HOME, by
+    default ~/.flowpoint).
     """
     savepoint = JobClient.of(Home.from_environment(), job).post("/savepoint", {"to": to} if to else None)
     if as_json:

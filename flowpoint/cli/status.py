@@ -5,15 +5,17 @@ As with a service of the system, exit code 3 tells scripts that it does not run,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import click
 
 from flowpoint.cli import output
 from flowpoint.errors import NotFoundError
-from flowpoint.launch.client import JobClient
+from flowpoint.launch.client import JobClient, not_running
 from flowpoint.launch.control import Data
-from flowpoint.launch.home import Home, RunRecord
+from flowpoint.launch.home import TOTALS, Home, RunRecord
 
 
 @click.command(name="status", short_help="Show how a job is doing, or how it ended.")
@@ -29,9 +31,13 @@ def command(job: str, as_json: bool) -> None:
     try:
         status: Data = JobClient.of(home, job).get("/status")
     except NotFoundError:
-        record = home.find(job).read_run()
+        folder = home.find(job)
+        record = folder.read_run()
         if record is not None and record.state != "RUNNING":
-            _show(_of_ended(record), _ended_lines(record), as_json=as_json)
+            ended = _of_ended(record, folder.last_seen())
+            _show(ended, _ended_lines(ended, record), as_json=as_json)
+            # Why it failed stands above.
+            raise not_running(replace(record, reason="")) from None
         raise
     _show(status, _lines(status), as_json=as_json)
 
@@ -44,32 +50,62 @@ def _show(status: Data, lines: Sequence[tuple[str, str]], *, as_json: bool) -> N
         click.echo(f"{label:<15} {text}")
 
 
-def _of_ended(record: RunRecord) -> Data:
-    """The keys of a running job's status; figures that ended with the job are None."""
-    figures = ("attempt", "restarts", "parallelism", "records_in", "records_out", "rate", "lag", "backpressure")
+def _of_ended(record: RunRecord, seen: int) -> Data:
+    """The keys of a running job's status; figures that ended with the job are None. `seen`: the last sign of life."""
+    figures = (*TOTALS, "rate", "lag", "backpressure")
     return {
         "name": record.name,
         "state": record.state,
         **dict.fromkeys(figures),
-        "last_checkpoint": None,
-        "reason": record.reason,
         "operators": [],
+        **record.totals,
+        "reason": record.reason or _presumed(record),
         "job_file": record.job_file,
         "pid": None,
         "started": record.started,
         "ended": record.ended or None,
+        "seen": seen,
+        "refused": record.refused,
     }
 
 
-def _ended_lines(record: RunRecord) -> list[tuple[str, str]]:
+def _ended_lines(ended: Data, record: RunRecord) -> list[tuple[str, str]]:
     lines = [
         ("job", record.name),
         ("state", record.state),
         ("job file", record.job_file),
         ("started", output.moment(record.started)),
-        ("ended", output.moment(record.ended)),
+        ("ended", output.moment(record.ended)) if record.ended else ("last seen", output.moment(ended["seen"])),
     ]
-    return lines + ([("reason", record.reason)] if record.reason else [])
+    if record.totals:
+        lines += _totals(record.totals)
+    if ended["reason"]:
+        lines.append(("reason", ended["reason"]))
+    if record.refused:
+        lines.append(("last start", f"refused: {record.refused}"))
+    return lines
+
+
+def _presumed(record: RunRecord) -> str:
+    """What is known of the end of a job that could not tell it itself."""
+    if record.state != "KILLED":
+        return ""
+    return "its coordinator is gone without a word: it was killed, or the machine went down"
+
+
+def _totals(status: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Attempt, parallelism, records, last checkpoint, and what connectors count."""
+    lines = [
+        ("attempt", f"{status['attempt']} ({output.counted(status['restarts'], 'restart')})"),
+        ("parallelism", str(status["parallelism"])),
+        ("records", f"{output.count(status['records_in'])} in, {output.count(status['records_out'])} out"),
+        ("last checkpoint", output.checkpoint_line(status["last_checkpoint"])),
+    ]
+    for operator in status["operators"]:
+        if metrics := operator.get("metrics"):
+            figures = ", ".join(f"{name} {output.count(value)}" for name, value in sorted(metrics.items()))
+            lines.append((operator["uid"], figures))
+    return lines
 
 
 def _lines(status: Data) -> list[tuple[str, str]]:
@@ -80,18 +116,12 @@ def _lines(status: Data) -> list[tuple[str, str]]:
         ("job file", str(status.get("job_file", "-"))),
         ("pid", str(status.get("pid", "-"))),
         ("started", output.moment(status.get("started"))),
-        ("attempt", f"{status['attempt']} ({status['restarts']} restarts)"),
-        ("parallelism", str(status["parallelism"])),
-        ("records", f"{output.count(status['records_in'])} in, {output.count(status['records_out'])} out"),
+        *_totals(status)[:3],
         ("rate", f"{output.count(status['rate'])} records/s"),
         ("lag", "-" if lag is None else output.duration(lag * 1000)),
         ("back-pressure", output.share(status["backpressure"])),
-        ("last checkpoint", output.checkpoint_line(status["last_checkpoint"])),
+        *_totals(status)[3:],
     ]
-    for operator in status.get("operators", []):
-        if metrics := operator.get("metrics"):
-            figures = ", ".join(f"{name} {output.count(value)}" for name, value in sorted(metrics.items()))
-            lines.append((operator["uid"], figures))
     if status.get("reason"):
         lines.append(("reason", str(status["reason"])))
     return lines

@@ -61,7 +61,7 @@ def _shell(store: str) -> ModuleType:
         from flowpoint.agents import shell
     except ImportError as error:
         raise UsageError(
-            f"cannot open {store}: {error.name} is not installed; pip install flowpoint[agents]"
+            f"cannot open {store}: {error.name} is not installed; in a checkout of FlowPoint: pip install '.[agents]'"
         ) from error
     return shell
 
@@ -206,7 +206,7 @@ def show(store: str, keys: tuple[str, ...], thread: str, at: str | None, ns: str
         click.echo(f"  pending: {channel} = {_short(value)}  (task {task})")
 
 
-@command.command()
+@command.command(short_help="Show what changed between two checkpoints.")
 @_store
 @_thread
 @click.argument("before")

@@ -16,6 +16,9 @@ from flowpoint.cli import output
 def command(snapshot: str, as_json: bool) -> int:
     """Read a whole checkpoint or savepoint and compare every checksum and every count.
 
+    Counted is what stands in the files: also timers, records under way, and entries that newer files replace, which
+    `inspect` leaves out.
+
     Exit code 1: something is damaged.
     """
     opened = snapshots.open(snapshot)
@@ -28,6 +31,6 @@ def command(snapshot: str, as_json: bool) -> int:
     else:
         click.echo(
             f"{opened.kind} {opened.id} of job {opened.job} is whole: {output.count(report.files)} files, "
-            f"{output.count(report.entries)} entries, {output.size(report.bytes)}"
+            f"{output.count(report.entries)} entries in them (timers and replaced ones too), {output.size(report.bytes)}"
         )
     return 1 if report.damages else 0

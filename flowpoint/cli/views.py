@@ -66,6 +66,11 @@ def sentence_of(event: Event) -> str:
     return f"warning: {event.text}" if event.kind is EventKind.WARNING else event.text
 
 
+def short_of(event: Event, job: str) -> str:
+    """The same, where the whole of a failure follows on stderr."""
+    return f"job {job} failed" if event.kind is EventKind.FAILED and job else sentence_of(event)
+
+
 def printed_lines(event: Event, job: str) -> list[str]:
     """The end of what the job printed, which its last event carries: a beginner's `print` must not seem lost."""
     printed = event.data.get("printed")
@@ -82,7 +87,7 @@ class Lines(_Stream):
 
     def on_event(self, event: Event) -> None:
         super().on_event(event)
-        for line in (*printed_lines(event, self.job), sentence_of(event)):
+        for line in (*printed_lines(event, self.job), short_of(event, self.job)):
             self._print(line if line.startswith("    ") else f"{time.strftime('%H:%M:%S')} {line}")
 
 

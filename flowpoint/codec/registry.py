@@ -21,13 +21,15 @@ import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, Flag
-from functools import cached_property
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any, Final
 
 from xxhash import xxh3_64_hexdigest
 
+from flowpoint.codec.models import Note, facts_of, settled
 from flowpoint.errors import BadRecordError, UnknownTypeError
+from flowpoint.host.module_path import JOB_MODULE
 
 _BUILT_IN: Final = (str, bytes, bytearray, int, float, complex, list, tuple, dict, set, frozenset)
 
@@ -47,6 +49,9 @@ class Shape:
     take: an instance to the tuple of its field values.
     make: the tuple of all field values, in that order, to an instance.
     default: the value of a field that older bytes do not have, or `_NO_DEFAULT`.
+    settle: makes what an older version of the class had besides its fields fit, where it may have something; takes the
+        tuple for `make`, and is told what it leaves behind.
+    facts: what decides on that, besides the fields.
     """
 
     cls: type
@@ -54,6 +59,8 @@ class Shape:
     take: Callable[[Any], tuple[Any, ...]]
     make: Callable[[tuple[Any, ...]], Any]
     default: Callable[[str], Any]
+    settle: Callable[[tuple[Any, ...], Note], tuple[Any, ...]] | None = None
+    facts: tuple[str, ...] = ()
 
     def has_default(self, name: str) -> bool:
         """Whether a field may be missing in older bytes."""
@@ -158,8 +165,9 @@ class TypeRegistry:
             return name
         if issubclass(cls, Enum) or shape_of(cls) is not None:
             raise UnknownTypeError(
-                f"cannot serialise a value of type {_full_name(cls)}: the job does not declare this class; use it in an "
-                f"annotation of the function that emits it, or list it in the `types` of the operator",
+                f"cannot serialise a value of type {_full_name(cls)}: the job does not declare this class; list it in "
+                f"Job(..., types=[{cls.__name__}]), or make it the type of the state that holds it, as in "
+                f"ValueState(name, {cls.__name__}), or use it in an annotation of the function that emits it",
                 _full_name(cls),
             )
         raise BadRecordError(
@@ -186,8 +194,8 @@ class TypeRegistry:
                 f"cannot read a stored {name}: the job declares several classes of this name, in {modules}; rename one"
             )
         raise UnknownTypeError(
-            f"cannot read a stored {name}: the job does not declare a class of this name; declare it again (in an annotation "
-            f"or in the `types` of the operator), under the same name",
+            f"cannot read a stored {name}: the job does not declare a class of this name; declare it again, under the "
+            f"same name (in Job(..., types=[...]), as the type of a state, or in an annotation)",
             name,
         )
 
@@ -200,7 +208,7 @@ class TypeRegistry:
         if not self._classes:
             return ""
         described = [
-            [cls.__module__, name, *(sorted(cls.__members__) if shape is None else shape.fields)]  # type: ignore[attr-defined]
+            [cls.__module__, name, *(sorted(cls.__members__) if shape is None else shape.fields + shape.facts)]  # type: ignore[attr-defined]
             for cls, name, shape in ((cls, self._names[cls], shape) for cls, shape in self._classes.items())
         ]
         return xxh3_64_hexdigest(repr(sorted(described)).encode())
@@ -254,7 +262,9 @@ def decode_enum(cls: type, stored: str | int) -> Enum:
 
 
 def _full_name(cls: type) -> str:
-    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    """A class as its author knows it: the module that a job file becomes is none of theirs."""
+    is_plain = cls.__module__ in ("builtins", JOB_MODULE)
+    return cls.__qualname__ if is_plain else f"{cls.__module__}.{cls.__qualname__}"
 
 
 def annotations_of(cls: type) -> Mapping[str, Any]:
@@ -353,7 +363,7 @@ def _pydantic(cls: Any) -> Shape:
         return (*(own[name] for name in names), rest)
 
     def make(values: tuple[Any, ...]) -> Any:
-        extra, fields_set, private = values[-1]
+        extra, fields_set, private = values[-1] or (None, names, None)
         instance = cls.__new__(cls)
         instance.__setstate__(
             {
@@ -366,7 +376,9 @@ def _pydantic(cls: Any) -> Shape:
         return instance
 
     def default(name: str) -> Any:
+        if name == PYDANTIC_REST:
+            return None
         spec = cls.model_fields[name]
         return _NO_DEFAULT if spec.is_required() else spec.get_default(call_default_factory=True)
 
-    return Shape(cls, fields, take, make, default)
+    return Shape(cls, fields, take, make, default, partial(settled, cls, names), facts_of(cls))

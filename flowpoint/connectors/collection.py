@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from typing import Any, Final
 
+from flowpoint.codec.isolating import Isolator
 from flowpoint.errors import LostInputError, PlanError
 from flowpoint.runtime.contracts import END, ConnectorContext, EndOfSplit, Split
 
@@ -63,13 +64,15 @@ class _RangeReader:
 
     def __init__(self, values: tuple[Any, ...], position: int, end: int) -> None:
         self._values = values
+        self._copied = Isolator()
         self._position = position
         self._end = end
 
     async def read(self, n: int) -> list[Any] | EndOfSplit:
         if self._position >= self._end:
             return END
-        values = list(self._values[self._position : min(self._position + n, self._end)])
+        # Whoever changes a record must not change what a later attempt reads.
+        values = list(map(self._copied, self._values[self._position : min(self._position + n, self._end)]))
         self._position += len(values)
         return values
 

@@ -86,7 +86,7 @@ async def _take_over(folder: str, path: str, owner: dict[str, Any], ctx: Connect
         if content is not None:
             raise ForeignOutputError(
                 f"sink {ctx.uid!r} cannot write to {folder}: it holds the output of {_described(owner)}, for instance"
-                f" {content!r}; use another folder, or pass --take-output to write beside what is there"
+                f" {content!r}; {_ways_out(is_of_other_job)}"
             )
         if is_of_other_job:
             raise ForeignOutputError(
@@ -98,6 +98,15 @@ async def _take_over(folder: str, path: str, owner: dict[str, Any], ctx: Connect
         how = "goes on in" if is_handed_on else "took over"
         ctx.log(f"sink {ctx.uid!r}: {how} {folder} of {_described(owner)}; its files stay")
     await replace_file(ctx.disk, path, _marker(ctx), ctx.lineage)
+
+
+def _ways_out(is_of_other_job: bool) -> str:
+    if is_of_other_job:
+        return "use another folder, or pass --take-output to write beside what is there"
+    return (
+        "that is an earlier start of this job: leave out --fresh and --from to go on with it, use another folder, or"
+        " pass --take-output to write beside what is there (records that both starts read then come out twice)"
+    )
 
 
 def _counts(name: str) -> bool:

@@ -33,7 +33,7 @@ def restored(prepared: PreparedAttempt) -> Event | None:
 
 def running(attempt: int, plan: JobPlan) -> Event:
     """Records flow."""
-    text = f"attempt {attempt} is running: {len(plan.subtasks())} subtasks, parallelism {widest(plan)}"
+    text = f"attempt {attempt} is running: {_counted(len(plan.subtasks()), 'subtask')}, parallelism {widest(plan)}"
     return Event(EventKind.RUNNING, text, {"attempt": attempt, "parallelism": widest(plan)})
 
 
@@ -69,3 +69,7 @@ def stopping() -> Event:
 def cancelling() -> Event:
     """An end at once was asked for."""
     return Event(EventKind.CANCELLING, "cancelling without a last checkpoint")
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' * (number != 1)}"

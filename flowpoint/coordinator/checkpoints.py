@@ -26,13 +26,13 @@ from flowpoint.coordinator.publishing import Lineage, Published, Publishing
 from flowpoint.errors import Fenced, FlowPointError, OutcomeUnknown
 from flowpoint.host.base import Host
 from flowpoint.model import messages
-from flowpoint.model.manifest import Manifest
+from flowpoint.model.manifest import SAVEPOINT, Manifest
 from flowpoint.model.plan import JobPlan, SubtaskId
 from flowpoint.model.settings import CheckpointSettings
 from flowpoint.protocol.checkpoint import AckOutcome, CheckpointFailure, PendingCheckpoint
 from flowpoint.protocol.schedule import CheckpointScheduler, Permission, TriggerKind
 from flowpoint.snapshot import names
-from flowpoint.snapshot.savepoints import SAVEPOINT, discard_savepoint
+from flowpoint.snapshot.savepoints import discard_savepoint
 
 HISTORY_MAX = 100
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from flowpoint.model.commits import CommitEntry
-from flowpoint.protocol.recovery import CommitKind
+from flowpoint.model.commits import CommitEntry, CommitKind
 
 _ORIGIN = "from"
 _PARALLELISM = "parallelism"
@@ -22,7 +21,8 @@ class Origin:
     """The snapshot that a lineage began from.
 
     path: of its folder. lineage, checkpoint: whose it is, and its id there. claim: it belongs to the job from then on.
-    handed_on: the lineage was stopped with it, so that its output goes on here.
+    handed_on: the lineage was stopped with it, so that its output goes on here. created: when, epoch ms (0: an older
+    FlowPoint did not note it).
     """
 
     path: str
@@ -30,6 +30,12 @@ class Origin:
     checkpoint: int
     claim: bool
     handed_on: bool
+    created: int = 0
+
+    def is_same_snapshot(self, other: Origin) -> bool:
+        """Whether both name one and the same snapshot, wherever it lies."""
+        mine, theirs = (self.lineage, self.checkpoint), (other.lineage, other.checkpoint)
+        return mine == theirs and self.created == other.created != 0
 
 
 def origin_of(entries: Sequence[CommitEntry], lineage: str) -> Origin | None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from flowpoint.coordinator.branch import gone_on_note, has_gone_on, origin_in
 from flowpoint.coordinator.changed_state import changes_of_state
 from flowpoint.coordinator.job import JobToRun
 from flowpoint.coordinator.origin import Origin, facts, has_checkpoint, origin_of, rescaled_to
@@ -24,18 +25,18 @@ from flowpoint.coordinator.takeover import Takeover
 from flowpoint.errors import (
     FINAL_ERRORS,
     IncompatibleStateError,
+    LostLogError,
     NotFoundError,
     SnapshotError,
     StorageError,
 )
 from flowpoint.host.base import Host
-from flowpoint.model.commits import CommitEntry
+from flowpoint.model.commits import CommitEntry, CommitKind
 from flowpoint.model.manifest import Manifest
 from flowpoint.model.plan import OperatorKind, SubtaskId
 from flowpoint.protocol.assignment import RestoreMap, assign_state, initial_splits
 from flowpoint.protocol.recovery import (
     AlreadyFinished,
-    CommitKind,
     Examine,
     Refuse,
     Restore,
@@ -113,11 +114,11 @@ class Preparation:
         """Begin the next attempt.
 
         Raises:
-            JobError, SnapshotError: no attempt can start from what is there.
+            JobError, SnapshotError: no attempt can start from what is there, or it is not there any more.
             StorageError, OutcomeUnknown: trying again may help.
             Fenced: a newer coordinator is at work.
         """
-        entries = standing(await self._log.entries())
+        entries = await self._read_log()
         done = await self._settle_lineage(entries)
         if done is not None:
             return done
@@ -132,6 +133,13 @@ class Preparation:
             if self._founds and any(entry.lineage != self._lineage for entry in entries):
                 await self._abandon(begun)
             raise
+
+    async def _read_log(self) -> list[CommitEntry]:
+        try:
+            return standing(await self._log.entries())
+        except LostLogError as error:
+            # Never a new start: what this lineage has committed would be taken back, or come twice.
+            raise LostLogError(f"cannot go on from the checkpoints in {self.job.place.name}: {error}") from error
 
     async def _abandon(self, begun: CommitEntry) -> None:
         """A start that is refused must not change what the next `run` continues."""
@@ -192,8 +200,10 @@ class Preparation:
         """Which lineage this coordinator goes on with or founds, or that there is nothing left to do."""
         wishes = self.job.wishes
         if self._lineage is None and wishes.source:
-            await self._found_branch(entries)
-            return None
+            if not await has_gone_on(self._host, entries, wishes.source):
+                await self._found_branch(entries)
+                return None
+            self.warn_once(gone_on_note(self.job.plan.job, wishes.source, entries[-1].checkpoint))
         if self._lineage is None and (wishes.fresh or not entries):
             self._lineage, self._founds = self._host.new_id(), True
             return None
@@ -216,7 +226,7 @@ class Preparation:
         found = await find_snapshot(self._host.disk, self._host.new_id, wishes.source)
         manifest = found.manifest
         self._require_time(manifest, found.path)
-        origin = Origin(found.path, manifest.lineage, manifest.id, wishes.claim, manifest.handed_on)
+        origin = origin_in(found, claim=wishes.claim)
         newest = entries[-1].lineage if entries else ""
         is_again = origin_of(entries, newest) == origin and not has_checkpoint(entries, newest, beyond=manifest.id)
         self._lineage = newest if is_again else self._host.new_id()
@@ -252,7 +262,7 @@ class Preparation:
         own = await takeover.make_own(begun.lineage, begun.attempt)
         directory = names.checkpoint_directory(own.id, own.attempt)
         extra = {"from": origin.path, "claim": origin.claim}
-        await self._log.append("checkpoint", own.attempt, checkpoint=own.id, directory=directory, extra=extra)
+        await self._log.append(CommitKind.CHECKPOINT, own.attempt, checkpoint=own.id, directory=directory, extra=extra)
         # From here on the lineage stands on its own: nothing depends on the source any more.
 
     async def _withdraw_handover(self, entries: list[CommitEntry]) -> None:

@@ -24,15 +24,15 @@ from flowpoint.coordinator.checkpoint_record import Triggered
 from flowpoint.errors import FlowPointError
 from flowpoint.host.base import Host
 from flowpoint.model import messages
-from flowpoint.model.commits import CommitEntry
-from flowpoint.model.manifest import Manifest, SubtaskState
+from flowpoint.model.commits import CommitEntry, CommitKind
+from flowpoint.model.manifest import SAVEPOINT, Manifest, SubtaskState
 from flowpoint.model.plan import JobPlan
 from flowpoint.protocol.checkpoint import PendingCheckpoint, collect_operators
 from flowpoint.protocol.schedule import TriggerKind
 from flowpoint.snapshot import names
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.manifests import write_manifest
-from flowpoint.snapshot.savepoints import SAVEPOINT, publish_savepoint
+from flowpoint.snapshot.savepoints import publish_savepoint
 from flowpoint.snapshot.storage import FolderStorage, Storage
 
 
@@ -180,7 +180,7 @@ class Publishing:
 
     async def _append(self, manifest: Manifest, savepoint: str) -> CommitEntry:
         entry = await self._log.append(
-            "checkpoint",
+            CommitKind.CHECKPOINT,
             manifest.attempt,
             checkpoint=manifest.id,
             directory=names.checkpoint_directory(manifest.id, manifest.attempt),
@@ -192,7 +192,7 @@ class Publishing:
 
     async def _publish_savepoint(self, manifest: Manifest, folder: str) -> None:
         await publish_savepoint(FolderStorage(self._host.disk, self._host.new_id, folder), manifest)
-        await self._log.append(SAVEPOINT, manifest.attempt, extra=savepoint_facts(manifest, folder))
+        await self._log.append(CommitKind.SAVEPOINT, manifest.attempt, extra=savepoint_facts(manifest, folder))
 
     def withdraw_handover(self) -> None:
         """The job goes on: its next attempt discards the savepoint of the stop."""

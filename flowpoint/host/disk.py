@@ -25,16 +25,18 @@ import stat
 import sys
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import aiofiles
 
 from flowpoint.host.base import FileStat
 
 T = TypeVar("T")
+
+_LOST_ERRORS: Final = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT})
+"""What a sync fails with that has lost pages; a file system that cannot sync so at all has other words for it."""
 
 
 class _Handle(Protocol):
@@ -214,9 +216,12 @@ def make_durable(descriptor: int) -> None:
     """Wait until everything written to a file is on the disk itself (rule 23)."""
     if sys.platform == "darwin":
         # Here fsync only hands the data to the drive, which may lose it. Some network file systems know no better.
-        with suppress(OSError):
+        try:
             fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
             return
+        except OSError as error:
+            if error.errno in _LOST_ERRORS:
+                raise
     os.fsync(descriptor)
 
 

@@ -12,6 +12,9 @@ Not here: which folder is the job's (`launch.jobfile`), starting processes (`hos
 import os
 import sys
 
+JOB_MODULE = "flowpoint_job"
+"""The module that a job file is, whatever it is called."""
+
 _LIBRARY = os.path.dirname(os.__file__)
 _LIBRARY_ZIP = f"python{sys.version_info.major}{sys.version_info.minor}.zip"
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

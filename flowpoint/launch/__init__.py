@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 if TYPE_CHECKING:
+    from flowpoint.launch.in_process import RunFlags
     from flowpoint.launch.jobfile import JobObject
 
 
-def run_job(job: JobObject) -> None:
+def run_job(job: JobObject, **flags: Unpack[RunFlags]) -> None:
     """Run a job in this process until it has ended. See `launch.in_process`.
 
     Raises:
@@ -16,4 +17,4 @@ def run_job(job: JobObject) -> None:
     """
     from flowpoint.launch.in_process import run_in_process
 
-    run_in_process(job)
+    run_in_process(job, **flags)

@@ -4,7 +4,8 @@ How it works: the owner holds an exclusive `flock` on `jobs/<name>/lock`. The ke
 however it ends, so there is no stale lock and no race between two that start at once. The owner writes its pid into
 the locked file (only for the message that a second one gets) and `run.json` (for everybody else).
 
-Invariants: only the owner writes `run.json`. The lock file is never removed. The descriptor is not inherited, so a
+Invariants: only the owner writes `run.json`. Only the owner removes the lock file, with all else of the job
+(`launch.forget`); so a lock counts only on the file that is there under that name. The descriptor is not inherited, so a
 worker that outlives its coordinator for a moment does not hold the job.
 Not here: killing what an earlier run left (the coordinator does, from `Claim.previous`: design rule 8).
 """
@@ -14,10 +15,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from flowpoint.errors import InternalError, StorageError, UsageError
 from flowpoint.host import short_folder
@@ -61,19 +63,38 @@ class Claim:
             raise InternalError("workers recorded before the run itself")
         self.record(self._record.with_workers(workers))
 
-    def release(self, outcome: str, *, ended: int, reason: str = "", resume: str = "") -> None:
+    def release(
+        self, outcome: str, *, ended: int, reason: str = "", resume: str = "", totals: Mapping[str, Any] | None = None
+    ) -> None:
         """Say how the run ended (the kind of its last event) and let others run the job.
 
-        `resume`: the command that goes on with it, when it is another one than was recorded.
+        `resume`: the command that goes on with it, when it is another one than was recorded. `totals`: its last figures.
         """
         try:
             if self._record is not None:
                 ending = replace(self._record, outcome=outcome, ended=ended, reason=reason, workers=(), token="")
+                ending = replace(ending, totals=dict(totals or {}))
                 self.record(replace(ending, resume=resume or ending.resume))
                 _remove_sockets(self.folder)
         except (StorageError, UsageError):
             # The job has ended as it has ended, and its commit log knows. `list` takes this run for killed.
             return
+        finally:
+            os.close(self._lock)
+
+    def let_go(self) -> None:
+        """Let others have the name; nothing is written down."""
+        os.close(self._lock)
+
+    def withdraw(self, reason: str) -> None:
+        """Let others run the job, whose run did not come about: how the one before has ended still holds."""
+        try:
+            if self._record is not None:
+                _remove_sockets(self.folder)
+            if self.previous is not None:
+                self.record(replace(self.previous, socket="", token="", workers=(), refused=reason))
+        except StorageError:
+            return  # the person has heard it, and the log of the job tells it
         finally:
             os.close(self._lock)
 
@@ -86,17 +107,12 @@ def claim_job(home: Home, name: str, process: ProcessId) -> Claim:
         StorageError: The folder of the job cannot be written to.
     """
     folder = home.create_job(name)
-    with _writing(folder.lock_file):
-        lock = os.open(folder.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = _owner(lock)
+    lock = _lock(folder)
+    while not _is_at(lock, folder.lock_file):
+        # Somebody has forgotten the job since the file was opened.
         os.close(lock)
-        raise UsageError(
-            f"job {name!r} is already running ({owner}): end it with `flowpoint stop {name}`, "
-            f"or run this one under another --name"
-        ) from None
+        folder = home.create_job(name)
+        lock = _lock(folder)
     with _writing(folder.lock_file):
         os.ftruncate(lock, 0)
         os.pwrite(lock, json.dumps([process.pid, process.start_time]).encode(), 0)
@@ -108,6 +124,28 @@ def claim_job(home: Home, name: str, process: ProcessId) -> Claim:
         raise
     _turn_log(folder)
     return Claim(folder, lock, previous)
+
+
+def _lock(folder: JobFolder) -> int:
+    with _writing(folder.lock_file):
+        lock = os.open(folder.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner, name = _owner(lock), folder.name
+        os.close(lock)
+        raise UsageError(
+            f"job {name!r} is already running ({owner}): end it with `flowpoint stop {name}`, "
+            f"or run this one under another --name"
+        ) from None
+    return lock
+
+
+def _is_at(lock: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(lock), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _owner(lock: int) -> str:

@@ -183,10 +183,18 @@ def not_running(record: RunRecord) -> NotFoundError:
     ending = _ENDINGS.get(record.state, record.state.lower())
     if record.state == "FAILED" and record.reason:
         ending = f"{ending} ({record.reason})"
-    is_gone = record.storage == MEMORY and " --from " not in record.resume
-    does = "starts it from the beginning, as its checkpoints went with it" if is_gone else "continues it"
-    advice = f"; `{record.resume}` {does}" if record.resume else ""
-    return NotFoundError(f"job {record.name!r} is not running: {ending}{advice if record.state != 'FINISHED' else ''}")
+    advice = f"; `{record.resume}` {_what_it_does(record)}" if record.resume and record.state != "FINISHED" else ""
+    return NotFoundError(f"job {record.name!r} is not running: {ending}{advice}")
+
+
+def _what_it_does(record: RunRecord) -> str:
+    """What the command does with which a person goes on."""
+    if record.storage == MEMORY and " --from " not in record.resume:
+        return (
+            "starts it from the beginning, as its checkpoints went with it (a FileSink that has published needs"
+            " another folder then, or --take-output)"
+        )
+    return "tries again" if record.state == "FAILED" else "continues it"
 
 
 def _content(status: int, body: bytes) -> Any:

@@ -122,9 +122,10 @@ def _known(name: str, called: str, names: Iterable[str], where: str) -> str:
     if group:
         raise ConfigError(f"{called} {where} is a group of keys, not a key: use one of {', '.join(group)}")
     same_ending = [other for other in names if other.rpartition(".")[2] == name.rpartition(".")[2]]
-    # A right name in a wrong group is nearer than any name that is spelled alike.
-    nearest = get_close_matches(name, same_ending, n=1, cutoff=0) or get_close_matches(name, names, n=1, cutoff=0.5)
-    advice = f"did you mean {nearest[0]}?" if nearest else f"the keys are {', '.join(names)}"
+    # A right name in a wrong group is nearer than any name that is spelled alike. Without any group, it may be in each.
+    nearest = same_ending if "." not in name else get_close_matches(name, same_ending, n=1, cutoff=0)
+    nearest = nearest or get_close_matches(name, names, n=1, cutoff=0.5)
+    advice = f"did you mean {' or '.join(nearest)}?" if nearest else f"the keys are {', '.join(names)}"
     raise ConfigError(f"unknown key {called} {where}: {advice}")
 
 

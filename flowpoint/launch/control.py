@@ -11,6 +11,8 @@ Data is JSON-able, since it leaves the process. The keys are a contract with use
   operators: a list of {uid, name, parallelism, records_in, records_out, rate, backpressure, metrics}. `rate` is
   records/s, `backpressure` a share from 0 to 1, `lag` seconds or None when the job has no event time, `metrics` what
   the operator's connector counts itself ({"lines_skipped": 3}, say).
+- status of a job that has ended: the same keys, those of `launch.home.TOTALS` as they were at the end (None after a
+  kill), and ended, seen (the last sign of life), refused (why a later start did not come about).
 - workers: a list of {index, pid, subtasks: ["uid#0", ...], cpu_percent, rss_bytes, rate}.
 - savepoint, stop with a savepoint: {id, path, duration_ms, bytes}, and what `checkpoints` shows.
 - checkpoints: a list of {id, attempt, kind, state, started (epoch ms), duration_ms, bytes, parent, path, reason}.

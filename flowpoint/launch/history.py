@@ -15,12 +15,12 @@ from flowpoint.errors import SnapshotError
 from flowpoint.host.system import SystemHost
 from flowpoint.launch.control import Data
 from flowpoint.launch.home import Home
-from flowpoint.model.commits import CommitEntry
+from flowpoint.model.commits import CommitEntry, CommitKind
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.manifests import read_manifest
 from flowpoint.snapshot.places import MEMORY, FolderPlace, Place
 
-_SNAPSHOTS = frozenset({"checkpoint", "savepoint"})
+_SNAPSHOTS = frozenset({CommitKind.CHECKPOINT, CommitKind.SAVEPOINT})
 
 
 def list_checkpoints(home: Home, name: str) -> list[Data]:
@@ -46,7 +46,7 @@ async def describe_retained(place: Place, log: CommitLog) -> list[Data]:
 
 
 async def _describe(place: Place, entry: CommitEntry) -> Data:
-    if entry.kind == "savepoint":
+    if entry.kind == CommitKind.SAVEPOINT:
         return _describe_savepoint(entry)
     data: Data = {
         "id": entry.checkpoint,

@@ -17,21 +17,25 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from flowpoint.errors import NotFoundError, StorageError, UsageError
+from flowpoint.model.path_names import PATH_NAME_RULE, is_path_name
 
 RUN_FORMAT = 1
 
 START_TIME_TOLERANCE = 0.5
 """Seconds. The system tells start times by its ticks of 10 ms, relative to a boot time that it may correct."""
 
-NAME_BYTES_MAX = 100
-_NAME = re.compile(r"\w[\w.+-]*")
+TOTALS = ("attempt", "restarts", "parallelism", "records_in", "records_out", "last_checkpoint", "operators")
+"""What of a job's status still means something when it has ended."""
+
+NAMES_SHOWN = 5
+"""In an error; `flowpoint list` shows all."""
 
 
 def check_job_name(name: str) -> str:
@@ -40,11 +44,8 @@ def check_job_name(name: str) -> str:
     Raises:
         UsageError: It cannot, because it is a folder's name as well.
     """
-    if not _NAME.fullmatch(name) or len(name.encode()) > NAME_BYTES_MAX:
-        raise UsageError(
-            f"cannot use {name!r} as the name of a job: use letters, digits, '_', '-', '+' and '.', begin with a "
-            f"letter, digit or '_', at most {NAME_BYTES_MAX} bytes"
-        )
+    if not is_path_name(name):
+        raise UsageError(f"cannot use {name!r} as the name of a job: {PATH_NAME_RULE}")
     return name
 
 
@@ -79,7 +80,8 @@ class RunRecord:
 
     socket, token: the job's HTTP interface. storage: the folder of its checkpoints, or "memory". resume: the command that
     continues it. started, ended: epoch ms. outcome: the kind of the run's last event; empty while it runs and after a crash.
-    traits: what the next run compares its job file with (`launch.traits`).
+    traits: what the next run compares its job file with (`launch.traits`). refused: why a later start did not come about;
+    it has left this record as it was. totals: the figures that it ended with, named as in `status` (`TOTALS`).
     """
 
     name: str
@@ -95,6 +97,8 @@ class RunRecord:
     reason: str = ""
     workers: tuple[ProcessId, ...] = ()
     traits: Mapping[str, str] = field(default_factory=dict)
+    refused: str = ""
+    totals: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """As text."""
@@ -142,13 +146,18 @@ class JobFolder:
 
     @property
     def lock_file(self) -> Path:
-        """Locked by the process that owns the job. Never removed: a lock on a removed file excludes nobody."""
+        """Locked by the process that owns the job."""
         return self.path / "lock"
 
     @property
     def run_file(self) -> Path:
         """`run.json`."""
         return self.path / "run.json"
+
+    def last_seen(self) -> int:
+        """When something of the job was last written down: a sign of life of a run that could not tell its end. Epoch ms."""
+        files = [path for path in (self.log, self.run_file) if path.exists()]
+        return max((path.stat().st_mtime_ns // 1_000_000 for path in files), default=0)
 
     def read_run(self) -> RunRecord | None:
         """Who runs the job or ran it last; None when nobody ever did.
@@ -228,7 +237,7 @@ class Home:
         names: set[str] = set()
         for folder in (self.root / "jobs", self.root / "checkpoints"):
             if folder.is_dir():
-                names.update(path.name for path in folder.iterdir() if path.is_dir() and _NAME.fullmatch(path.name))
+                names.update(path.name for path in folder.iterdir() if path.is_dir() and is_path_name(path.name))
         return sorted(names)
 
     def find(self, name: str) -> JobFolder:
@@ -239,6 +248,19 @@ class Home:
         """
         known = self.known_jobs()
         if name not in known:
-            there = "known jobs: " + ", ".join(known) if known else "no job was ever run here"
-            raise NotFoundError(f"there is no job {name!r} in {self.root} ({there})")
+            raise NotFoundError(f"there is no job {name!r} in {self.root}: {self._instead_of(name, known)}")
         return self.job(name)
+
+    def _instead_of(self, name: str, known: list[str]) -> str:
+        """What a person may have meant who gave a name that no job has."""
+        if not known:
+            return "no job was ever run here"
+        path = os.path.abspath(name)
+        run_from = [job for job in known if (run := self.job(job).read_run()) is not None and run.job_file == path]
+        if run_from:
+            return f"{name} is the file of job {' and '.join(run_from)}; give the name of the job"
+        nearest = get_close_matches(name, known, n=3, cutoff=0.5) or [job for job in known if job.startswith(name)][:3]
+        if nearest:
+            return f"did you mean {' or '.join(nearest)}?"
+        more = f" and {len(known) - NAMES_SHOWN} more (`flowpoint list`)" if len(known) > NAMES_SHOWN else ""
+        return f"known jobs: {', '.join(known[:NAMES_SHOWN])}{more}"

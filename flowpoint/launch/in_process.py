@@ -11,19 +11,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import inf
-from typing import Any
+from typing import Any, Final, TypedDict, Unpack
 
 import uvloop
 
 from flowpoint import errors
 from flowpoint.coordinator.coordinator import Coordinator
 from flowpoint.coordinator.ending import Outcome
-from flowpoint.coordinator.job import JobToRun
+from flowpoint.coordinator.job import JobToRun, Wishes
 from flowpoint.errors import FlowPointError, JobError
 from flowpoint.host.base import Process
 from flowpoint.host.system import SystemHost
@@ -33,8 +35,23 @@ from flowpoint.launch.places import open_place
 from flowpoint.launch.worker_main import load_with
 from flowpoint.model.events import Event, EventKind
 from flowpoint.plan.compile import compile_graph
+from flowpoint.protocol.job import FINISHED_BEFORE
 from flowpoint.protocol.job_table import JobState
 from flowpoint.runtime.worker import worker_main
+from flowpoint.snapshot.places import MEMORY
+
+_FLAG: Final = re.compile(r"--[a-z-]+")
+
+
+class RunFlags(TypedDict, total=False):
+    """What `Job.run` takes: those of `Wishes` that are true or false."""
+
+    fresh: bool
+    take_output: bool
+    allow_non_restored: bool
+    accept_duplicates: bool
+    skip_lost_input: bool
+    resume_drained: bool
 
 
 class _TaskProcess:
@@ -73,7 +90,7 @@ class _InProcessHost(SystemHost):
         return lambda: None
 
 
-def run_in_process(job: JobObject) -> None:
+def run_in_process(job: JobObject, **flags: Unpack[RunFlags]) -> None:
     """Run a job to its end.
 
     Raises:
@@ -82,12 +99,14 @@ def run_in_process(job: JobObject) -> None:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        outcome = uvloop.run(_run(job))
+        outcome = uvloop.run(_run(job, Wishes(**flags)))
     else:
         with ThreadPoolExecutor(1, "flowpoint job") as thread:
-            outcome = thread.submit(uvloop.run, _run(job)).result()
+            outcome = thread.submit(uvloop.run, _run(job, Wishes(**flags))).result()
     if outcome.state is JobState.FAILED:
         raise _error_of(outcome)
+    if outcome.reason == FINISHED_BEFORE:
+        _warn(_in_python(outcome.reason))
 
 
 def _error_of(outcome: Outcome) -> FlowPointError:
@@ -95,17 +114,30 @@ def _error_of(outcome: Outcome) -> FlowPointError:
     if not (isinstance(kind, type) and issubclass(kind, FlowPointError)):
         kind = JobError
     trace = outcome.failure.trace if outcome.failure is not None else ""
-    error: FlowPointError = kind(outcome.reason)
+    error: FlowPointError = kind(_in_python(outcome.reason))
     if trace:
         error.add_note(trace)
     return error
 
 
-async def _run(job: JobObject) -> Outcome:
+def _in_python(sentence: str) -> str:
+    """A sentence that may name flags of the shell, with what they are here."""
+    known = {f"--{name.replace('_', '-')}": name for name in RunFlags.__annotations__}
+    named = dict.fromkeys(known[flag] for flag in _FLAG.findall(sentence) if flag in known)
+    if not named:
+        return sentence
+    return f"{sentence} (in Python: {', '.join(f'job.run({name}=True)' for name in named)})"
+
+
+async def _run(job: JobObject, wishes: Wishes) -> Outcome:
     settings = load_settings(None, {"parallelism": 1, **job.config}, os.environ, [])
     # Nobody beats here, and nobody is missed: workers that are tasks of this loop fall silent with their coordinator.
     settings = replace(settings, heartbeat=replace(settings.heartbeat, timeout=inf))
     compiled = compile_graph(job.graph(), settings.parallelism, settings.max_parallelism)
+    if settings.checkpoint.storage not in ("", MEMORY):
+        # Elsewhere no state outlives the call, so none has to be found again.
+        for warning in compiled.warnings:
+            _warn(warning)
     with tempfile.TemporaryDirectory(prefix="flowpoint-") as folder:
         async with asyncio.TaskGroup() as group:
 
@@ -126,7 +158,12 @@ async def _run(job: JobObject) -> Outcome:
                 plan=compiled.plan,
                 operators=compiled.operators,
                 settings=settings,
-                source={"parallelism": settings.parallelism},
+                source={
+                    "parallelism": settings.parallelism,
+                    "skip_lost_input": wishes.skip_lost_input,
+                    "allow_non_restored": wishes.allow_non_restored,
+                },
+                wishes=wishes,
                 place=open_place(host, settings.checkpoint, compiled.plan.job, f"{folder}/checkpoints"),
                 work_dir=f"{folder}/work",
                 arguments=lambda index, incarnation, address: [str(index), incarnation, address],
@@ -139,4 +176,8 @@ async def _run(job: JobObject) -> Outcome:
 def _say(event: Event) -> None:
     """Only what a person at a notebook needs to know."""
     if event.kind in (EventKind.WARNING, EventKind.RESTARTING):
-        print(f"flowpoint: {event.text}")
+        _warn(event.text)
+
+
+def _warn(text: str) -> None:
+    print(f"flowpoint: {text}", file=sys.stderr)

@@ -29,13 +29,13 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any, Protocol, runtime_checkable
 
 from flowpoint.errors import FlowPointError, UsageError
-from flowpoint.host.module_path import put_last
+from flowpoint.host.module_path import JOB_MODULE, put_last
 from flowpoint.launch.given_files import read_given
 from flowpoint.launch.params import Params
 from flowpoint.model.texts import cut
 from flowpoint.plan.graph import StreamGraph
 
-MODULE_NAME = "flowpoint_job"
+MODULE_NAME = JOB_MODULE
 
 _loading: ContextVar[bool] = ContextVar("flowpoint_job_loading", default=False)
 

@@ -4,7 +4,7 @@ How it works: the text of the methods that run for each record is looked at for 
 Names that begin with `_` are left alone: a cache that may be lost is called so. What is set in `__init__`, `open` or
 `close` is left alone as well.
 
-Not here: state that is used wrongly (`state.kinds` says so when it happens).
+Not here: state that is used wrongly (`state.handles` says so when it happens).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import FunctionType
 
 from flowpoint.model.plan import PROCESS_KINDS
 from flowpoint.plan.compile import CompiledJob
-from flowpoint.state.kinds import Declaration
+from flowpoint.state.descriptor import Declaration
 
 _LIFECYCLE = frozenset({"__init__", "open", "close"})
 

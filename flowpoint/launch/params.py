@@ -30,7 +30,7 @@ class Params(dict[str, str]):
 
     def __missing__(self, name: str) -> str:
         raise UsageError(
-            f"job file {self._path} needs a value for {name!r}: add --param {name}=VALUE{_nearest(name, self.unread())}"
+            f"job file {self._path} needs a value for {name!r}: add --param {name}=VALUE{_given(name, self.unread())}"
         )
 
     def __getitem__(self, name: str) -> str:
@@ -84,6 +84,12 @@ class Params(dict[str, str]):
         asked = sorted(self._asked - super().keys())
         for name in self.unread():
             yield f"--param {name} is not used: build() in {self._path} never asks for it{_nearest(name, asked)}"
+
+
+def _given(name: str, unread: Sequence[str]) -> str:
+    """The rest of a sentence about a missing name, when one that is spelled alike was given in vain."""
+    nearest = get_close_matches(name, unread, n=1, cutoff=0.6)
+    return f"; you gave {nearest[0]}, which it does not ask for" if nearest else ""
 
 
 def _nearest(name: str, names: Sequence[str]) -> str:

@@ -17,22 +17,23 @@ import secrets
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvloop
 
+from flowpoint.coordinator.branch import has_gone_on
 from flowpoint.coordinator.coordinator import Coordinator
 from flowpoint.coordinator.ending import Outcome
+from flowpoint.coordinator.incidents import failure_of
 from flowpoint.coordinator.job import JobToRun, Wishes, widest
 from flowpoint.coordinator.origin import rescaled_to
-from flowpoint.errors import NotFoundError, UsageError
+from flowpoint.errors import IncompatibleStateError, UsageError
 from flowpoint.host.processes import require_open_files
 from flowpoint.host.system import SystemHost
 from flowpoint.launch.claim import Claim, claim_job
 from flowpoint.launch.config import load_settings
 from flowpoint.launch.control import Data, Event, EventKind, RunOptions, RunView
-from flowpoint.launch.home import Home, ProcessId, RunRecord
+from flowpoint.launch.home import TOTALS, Home, ProcessId, RunRecord
 from flowpoint.launch.interrupts import Interrupts
 from flowpoint.launch.job_log import JobLog
 from flowpoint.launch.jobfile import build_job, load_source
@@ -40,14 +41,15 @@ from flowpoint.launch.lost_attributes import lost_attributes
 from flowpoint.launch.places import check_place, open_place, place_notes
 from flowpoint.launch.traits import changes, traits_of
 from flowpoint.launch.worker_arguments import worker_arguments
-from flowpoint.model.commits import CommitEntry
+from flowpoint.model.commits import CommitEntry, CommitKind
 from flowpoint.model.settings import Settings
 from flowpoint.plan.compile import CompiledJob, compile_graph
 from flowpoint.plan.graph import StreamGraph
+from flowpoint.protocol.job import FINISHED_BEFORE
 from flowpoint.protocol.job_table import JobState
-from flowpoint.protocol.recovery import CommitKind, standing
+from flowpoint.protocol.recovery import AlreadyFinished, Refuse, end_of, standing
 from flowpoint.snapshot.commit_log import CommitLog
-from flowpoint.snapshot.names import MANIFEST
+from flowpoint.snapshot.location import locate
 from flowpoint.snapshot.places import Place
 
 if TYPE_CHECKING:
@@ -96,11 +98,16 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
         UsageError, ConfigError, PlanError: the job cannot be started as asked; nothing was started.
     """
     assembled = _assemble(options)
-    if options.source is not None:
-        _require_snapshot(options.source)
     home = Home.from_environment()
     check_place(assembled.settings.checkpoint.storage)
     require_open_files(assembled.settings.workers)
+    if options.source is not None:
+        source = os.path.abspath(options.source)
+        if not _has_claimed(assembled, home, source):
+            # That there is no such snapshot is said before anything is started.
+            source = locate(source)[0].path
+        options = replace(options, source=source)
+        assembled = replace(assembled, options=options)
     host = SystemHost("coordinator", str(home.job(assembled.name).path))
     claim = claim_job(home, assembled.name, ProcessId(host.pid, host.start_time))
     outcome: Outcome | None = None
@@ -110,18 +117,25 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
     finally:
         state = outcome.state if outcome is not None else JobState.FAILED
         reason = outcome.reason if outcome is not None else "the coordinator ended by an error of its own"
-        claim.release(_LAST[state].value, ended=host.wall_ms(), reason=reason, resume=run.resume)
+        if outcome is not None and run.was_refused(outcome):
+            claim.withdraw(reason)
+        else:
+            claim.release(_LAST[state].value, ended=host.wall_ms(), reason=reason, resume=run.resume, totals=run.totals)
     return outcome.exit_code
 
 
-def _require_snapshot(path: str) -> None:
-    """Say that there is no such snapshot before anything is started."""
-    folder = Path(path).absolute()
-    if not (folder / MANIFEST).is_file() and folder.name != MANIFEST:
-        raise NotFoundError(
-            f"there is no snapshot at {folder}: it has no {MANIFEST}; give the folder of a savepoint "
-            "(savepoint-<job>-<id>) or of a retained checkpoint (`flowpoint checkpoints` shows their paths)"
-        )
+def _has_claimed(assembled: _Assembled, home: Home, source: str) -> bool:
+    """Whether the job has taken this snapshot over and gone on from it, so that it need not be there any more."""
+    if not assembled.options.claim:
+        return False
+    host = SystemHost("shell", str(home.root))
+    place = open_place(host, assembled.settings.checkpoint, assembled.name, str(home.checkpoints(assembled.name)))
+
+    async def look() -> bool:
+        entries = standing(await CommitLog(place.storage, "", host).entries())
+        return await has_gone_on(host, entries, source)
+
+    return asyncio.run(look())
 
 
 def _assemble(options: RunOptions) -> _Assembled:
@@ -162,6 +176,9 @@ class _Run:
         self._interrupts: Interrupts | None = None
         self.resume = assembled.options.resume_command()
         """What a person types to go on with the job."""
+        self.totals: Data = {}
+        """The last figures, once there are some."""
+        self._has_begun = False  # records have flowed
         default = str(home.checkpoints(assembled.name))
         self._place: Place = open_place(host, assembled.settings.checkpoint, assembled.name, default)
 
@@ -173,6 +190,8 @@ class _Run:
             self._assembled = self._assembled.at(rescaled)
         job = self._job(self._assembled)
         await self._kill_stale()
+        if (end := end_of(entries)) is not None:
+            return await self._end_at_once(end)
         self._record()
         coordinator = Coordinator(self._host, job, self._emit, self._on_workers)
         self._announce(self._changes(job, entries))
@@ -183,6 +202,22 @@ class _Run:
         finally:
             await self._remove_work(job.work_dir)
         self.resume = self._resume_command(coordinator)
+        return await self._end(outcome)
+
+    async def _end_at_once(self, end: AlreadyFinished | Refuse) -> Outcome:
+        """The commit log says that there is nothing to run, or that it must not go on: nothing is started."""
+        match end:
+            case AlreadyFinished():
+                outcome = Outcome(JobState.FINISHED, 0, FINISHED_BEFORE)
+                previous = self._claim.previous
+                if previous is None or previous.outcome != EventKind.FINISHED:
+                    self._record()
+            case Refuse(reason):
+                error = IncompatibleStateError(reason)
+                outcome = Outcome(JobState.FAILED, error.exit_code, reason, failure_of(error, 0))
+        return await self._end(outcome)
+
+    async def _end(self, outcome: Outcome) -> Outcome:
         self._tell_end(outcome)
         self._log.close()
         await self._host.close()
@@ -196,12 +231,19 @@ class _Run:
             text = f"cannot remove {folder}: {error.strerror}; it is of no use any more, remove it"
             self._emit(Event(EventKind.WARNING, text))
 
+    def was_refused(self, outcome: Outcome) -> bool:
+        """Whether it ended before anything of the job had run, so that the run before is still the last one."""
+        return outcome.state is JobState.FAILED and not self._has_begun and self._claim.previous is not None
+
     async def _continued_entries(self) -> list[CommitEntry]:
         """The commit log that this run goes on with; empty when the person says to begin with something else."""
         options = self._assembled.options
-        if options.fresh or options.source is not None:
+        if options.fresh:
             return []
-        return standing(await CommitLog(self._place.storage, "", self._host).entries())
+        entries = standing(await CommitLog(self._place.storage, "", self._host).entries())
+        if options.source is not None and not await has_gone_on(self._host, entries, options.source):
+            return []
+        return entries
 
     def _rescaled(self, entries: list[CommitEntry]) -> int:
         """The parallelism that the job has by a rescale in an earlier run, unless the person says another one now."""
@@ -239,7 +281,7 @@ class _Run:
                 accept_duplicates=options.accept_duplicates,
                 skip_lost_input=options.skip_lost_input,
                 resume_drained=options.resume_drained,
-                source=os.path.abspath(options.source) if options.source else "",
+                source=options.source or "",
                 claim=options.claim,
             ),
         )
@@ -310,6 +352,7 @@ class _Run:
             self._emit(Event(EventKind.WARNING, warning))
 
     def _emit(self, event: Event) -> None:
+        self._has_begun |= event.kind is EventKind.RUNNING
         self._log.write(event, self._host.wall_ms())
         self._show(lambda view: view.on_event(event))
         if self._interrupts is not None:
@@ -357,6 +400,8 @@ class _Run:
         finally:
             # The last picture is the one that stays.
             self._show_figures(running)
+            status = running.status()
+            self.totals = {name: status[name] for name in TOTALS}
             await server.close()
 
     async def _refresh(self, running: RunningJob) -> None:

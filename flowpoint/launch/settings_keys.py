@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from flowpoint.launch.quantities import parse_duration, parse_size
+from flowpoint.model.key_groups import MAX_PARALLELISM_LIMIT
 
 Value = str | int | float | bool
 V = TypeVar("V", bound=Value)
@@ -105,9 +106,9 @@ def _only(parse: Parser[V], supported: V, advice: str) -> Parser[V]:
 
 
 PARSERS: Final[Mapping[str, Parser[Value]]] = {
-    "parallelism": _count(0, 32768),
-    "max_parallelism": _count(1, 32768),
-    "workers": _count(0, 32768),
+    "parallelism": _count(0, MAX_PARALLELISM_LIMIT),
+    "max_parallelism": _count(1, MAX_PARALLELISM_LIMIT),
+    "workers": _count(0, MAX_PARALLELISM_LIMIT),
     "buffer_timeout": parse_duration,
     "batch_size": _count(1),
     "checkpoint.interval": parse_duration,

@@ -7,14 +7,27 @@ Commit numbers, attempts and checkpoint ids are three different counters (rule 4
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any
+
+
+class CommitKind(StrEnum):
+    """What an entry of the commit log says: the values of `CommitEntry.kind`."""
+
+    ATTEMPT = "attempt"  # attempt k begins: everything older is fenced
+    CHECKPOINT = "checkpoint"  # a checkpoint is complete: from here on it counts, and sinks commit
+    RESTORED = "restored"  # an older checkpoint was fallen back to: what came after it never counts again
+    SAVEPOINT = "savepoint"  # a savepoint is complete; sinks do not commit, failover never uses it
+    STOPPED = "stopped"  # a graceful stop came about
+    FINISHED = "finished"  # the job has read all its input and committed all its output
+    ABANDONED = "abandoned"  # the lineage was refused before it had begun; the one before it goes on being the job's
 
 
 @dataclass(frozen=True, slots=True)
 class CommitEntry:
     """What happened as number `number`. Every entry repeats the attempt and the newest checkpoint.
 
-    kind: "attempt", "checkpoint", "savepoint", "finished", "stopped" or "abandoned".
+    kind: a `CommitKind`; as text, so that an entry of a newer release can be told to be one.
     checkpoint, directory: the newest checkpoint once this has happened (0 and "": there is none), e.g. 17, "chk-17-a7".
     parent: the checkpoint that one was taken after (0: none).
     nonce: tells this append from any other one for the same number.

@@ -5,6 +5,9 @@ group = hash % max_parallelism (the hash is `codec.keys`), owner = group * paral
 
 from __future__ import annotations
 
+MAX_PARALLELISM_LIMIT = 32768
+"""The most key groups that a job can have, and therefore the most subtasks of an operator."""
+
 
 def owner_of(group: int, parallelism: int, max_parallelism: int) -> int:
     """The index of the subtask that owns a key group.

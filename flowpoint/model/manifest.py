@@ -15,6 +15,8 @@ from flowpoint.model.key_groups import overlap
 
 MANIFEST_FORMAT = 2
 """2: `states` says of which type, key and version the values are. 1: it says only of which kind."""
+SAVEPOINT = "savepoint"
+"""The `kind` of the manifest of a savepoint, which is a folder of its own. That of a checkpoint is "checkpoint"."""
 NO_GROUPS = (0, -1)
 """The empty range of key groups."""
 SEAL = "seal"

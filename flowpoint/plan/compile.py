@@ -206,9 +206,11 @@ def _fingerprint(plan: JobPlan) -> str:
 
 
 def _warnings(graph: StreamGraph, uids: list[str]) -> tuple[str, ...]:
-    return tuple(
-        f"{operator.label} has no uid and is called {uids[operator.index]!r}: give it uid=..., or its state cannot be"
-        " found again once operators before it are added or removed"
-        for operator in graph.operators
-        if operator.uid is None and operator.kind in STATEFUL_KINDS
+    """One sentence about all operators that should have a uid and have none."""
+    bare = [operator for operator in graph.operators if operator.uid is None and operator.kind in STATEFUL_KINDS]
+    if not bare:
+        return ()
+    called = ", ".join(f"{operator.label} ({uids[operator.index]!r})" for operator in bare)
+    return (
+        f"give these operators a uid=..., or their state is not found again once others are added or removed: {called}",
     )

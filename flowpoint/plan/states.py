@@ -1,6 +1,6 @@
 """Which state a process function declares: read from its class, without binding or running anything.
 
-A declaration is a class attribute with a `spec` that has a `name` (see `state.kinds`), and `is_broadcast` where its
+A declaration is a class attribute with a `spec` that has a `name` (see `state.descriptor`), and `is_broadcast` where its
 state has no keys; it is recognised by that shape, since planning needs nothing else of it.
 
 Not here: what the state kinds do, and whether a snapshot fits them.

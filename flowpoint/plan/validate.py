@@ -11,20 +11,16 @@ Not here: configuration (`launch.config`), keys and records (found while the job
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable
 from typing import Final
 
 from flowpoint.errors import PlanError
+from flowpoint.model.key_groups import MAX_PARALLELISM_LIMIT
+from flowpoint.model.path_names import PATH_NAME_RULE, is_path_name
 from flowpoint.model.plan import KEYED_KINDS, OperatorKind, Partition
 from flowpoint.plan.graph import GraphOperator, StreamGraph, function_name
 from flowpoint.plan.states import declared_states, misplaced_states
 
-MAX_PARALLELISM_LIMIT: Final = 32768
-NAME_BYTES_MAX: Final = 100
-"""A uid or job name becomes part of file names, which may have 255 bytes on most file systems."""
-
-_PATH_SAFE: Final = re.compile(r"\w[\w.+-]*")
 _FUNCTION_METHODS: Final = ("on_timer", "open", "close", "merge")
 _SOURCE_METHODS: Final = ("splits", "open")
 _SINK_METHODS: Final = ("begin", "open", "commit", "abort", "clean", "can_take_back")
@@ -57,11 +53,8 @@ def check_path_name(what: str, name: object) -> None:
     """
     if not isinstance(name, str):
         raise PlanError(f"{what} is {name!r}, of type {type(name).__name__}: it must be a string")
-    if not _PATH_SAFE.fullmatch(name) or len(name.encode()) > NAME_BYTES_MAX:
-        raise PlanError(
-            f"{what} {name!r} cannot be part of a path: use letters, digits, '_', '-', '+' and '.', begin with a letter,"
-            f" digit or '_', at most {NAME_BYTES_MAX} bytes"
-        )
+    if not is_path_name(name):
+        raise PlanError(f"{what} {name!r} cannot be part of a path: {PATH_NAME_RULE}")
 
 
 def _check_max_parallelism(max_parallelism: int) -> None:

@@ -43,14 +43,19 @@ from collections import deque
 from typing import assert_never
 
 from flowpoint.errors import InternalError
+from flowpoint.model.commits import CommitKind
 from flowpoint.protocol import job_events as ev
 from flowpoint.protocol.checkpoint import CheckpointFailure
 from flowpoint.protocol.job_events import JobAction, JobEvent
 from flowpoint.protocol.job_table import LIVE, OVER, TRANSITIONS, JobState
-from flowpoint.protocol.recovery import CommitKind
 from flowpoint.protocol.restart import GiveUp, Verdict
 
 HISTORY_MAX = 32
+
+FINISHED_BEFORE = (
+    "the job had finished before; --fresh runs it again from the start, and needs another output folder, or "
+    "--take-output, where the first run has written files"
+)
 
 _Step = tuple[JobState, list[JobAction]]
 
@@ -149,9 +154,7 @@ class JobLife:
             case ev.AllDeployed():
                 return self._on_deployed(event)
             case ev.FoundFinished():
-                return self._end(
-                    JobState.FINISHED, 0, "the job had finished before; --fresh runs it again from the start"
-                )
+                return self._end(JobState.FINISHED, 0, FINISHED_BEFORE)
             case ev.AllEnded():
                 return self._on_ended()
             case ev.FailureSeen():

@@ -27,21 +27,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
-from flowpoint.model.commits import CommitEntry
-
-
-class CommitKind(StrEnum):
-    """What an entry of the commit log says: the values of `CommitEntry.kind`."""
-
-    ATTEMPT = "attempt"  # attempt k begins: everything older is fenced
-    CHECKPOINT = "checkpoint"  # a checkpoint is complete: from here on it counts, and sinks commit
-    RESTORED = "restored"  # an older checkpoint was fallen back to: what came after it never counts again
-    SAVEPOINT = "savepoint"  # a savepoint is complete; sinks do not commit, failover never uses it
-    STOPPED = "stopped"  # a graceful stop came about
-    FINISHED = "finished"  # the job has read all its input and committed all its output
-    ABANDONED = "abandoned"  # the lineage was refused before it had begun; the one before it goes on being the job's
+from flowpoint.model.commits import CommitEntry, CommitKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +92,10 @@ def choose(
     log = standing(commits)
     if not log:
         return StartEmpty("")
+    if (end := end_of(log)) is not None:
+        return end
     lineage = log[-1].lineage
-    own = [entry for entry in log if entry.lineage == lineage]
-    if log[-1].kind == CommitKind.STOPPED and log[-1].extra.get("savepoint"):
-        return _refuse_handed_on(log[-1])
-    finished = next((entry for entry in own if entry.kind == CommitKind.FINISHED), None)
-    if finished:
-        return AlreadyFinished(finished)
-    chain = _chain(own)
+    chain = _chain([entry for entry in log if entry.lineage == lineage])
     if not chain:
         return StartEmpty(lineage)
     for position, entry in enumerate(chain):
@@ -123,6 +106,21 @@ def choose(
         if health[entry.directory] is None:
             return Restore(entry, tuple(chain[:position]))
     return _refuse_all(chain, health)
+
+
+def end_of(log: Sequence[CommitEntry]) -> AlreadyFinished | Refuse | None:
+    """Why nothing goes on with the newest lineage, whatever its checkpoints are like; None when something may.
+
+    Args:
+        log: what `standing` gave.
+    """
+    if not log:
+        return None
+    if log[-1].kind == CommitKind.STOPPED and log[-1].extra.get("savepoint"):
+        return _refuse_handed_on(log[-1])
+    own = (entry for entry in log if entry.lineage == log[-1].lineage)
+    finished = next((entry for entry in own if entry.kind == CommitKind.FINISHED), None)
+    return None if finished is None else AlreadyFinished(finished)
 
 
 def standing(commits: Sequence[CommitEntry]) -> list[CommitEntry]:

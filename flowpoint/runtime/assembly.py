@@ -47,7 +47,8 @@ from flowpoint.runtime.subtask_parts import Counters, SubtaskParts
 from flowpoint.runtime.surroundings import Surroundings
 from flowpoint.runtime.wiring import Wiring
 from flowpoint.state.broadcast import BroadcastAccess, bind_broadcast
-from flowpoint.state.kinds import KeyCell, bind
+from flowpoint.state.descriptor import bind
+from flowpoint.state.handles import KeyCell
 from flowpoint.state.timers import TimerService
 
 
@@ -205,10 +206,9 @@ class Assembly:
     ) -> Process:
         """A process function with its state restored and bound."""
         function = own_copy(definition.function)
-        keyed, access = None, None
+        keyed, access, cell = None, None, KeyCell()
         if spec.kind in KEYED_KINDS:
             part = await self._keyed(spec, subtask, operators)
-            cell = KeyCell()
             bind(function, part.backend, cell)
             timers = TimerService(part.backend, cell)
             keyed = KeyedParts(cell, timers, GroupCache(self._plan.max_parallelism))
@@ -218,7 +218,7 @@ class Assembly:
         if spec.kind in CO_KINDS:
             part = await self._state.broadcast(spec, subtask)
             operators.parts.append(part)
-            access = BroadcastAccess()
+            access = BroadcastAccess(cell.sharing)
             bind_broadcast(function, part.backend, access)
             self._state.refuse_unclaimed(part)
             if not part.backend.schemas():
@@ -235,7 +235,11 @@ class Assembly:
             side_tags=[edge.tag for edge in self._plan.outputs(subtask.task) if edge.tag] if is_last else [],
             has_event_time=operators.has_event_time or any(edge.timed for edge in self._plan.inputs(subtask.task)),
             watermark=self._state.watermark(spec.uid, subtask.index),
+            warn=self._warn_once,
         )
+
+    def _warn_once(self, text: str) -> None:
+        self._around.report(messages.Warn(self._deploy.attempt, self._around.worker, text, once=True))
 
     def _ports(self, spec: OperatorSpec, definition: OperatorDef, task: int) -> tuple[Port, ...]:
         key = own_copy(definition.key)

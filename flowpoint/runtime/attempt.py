@@ -10,7 +10,7 @@ import asyncio
 import traceback
 from typing import Any
 
-from flowpoint.errors import FINAL_ERRORS, FlowPointError, UserCodeError
+from flowpoint.errors import FINAL_ERRORS, BadRecordError, FlowPointError, UserCodeError
 from flowpoint.model import messages
 from flowpoint.model.plan import JobPlan
 from flowpoint.model.texts import MESSAGE_CHARACTERS_MAX, TRACE_CHARACTERS_MAX, cut
@@ -140,11 +140,11 @@ def describe_failure(
 ) -> messages.Failure:
     """An exception as data. `operator` is where it came up, for an error that names none itself.
 
-    The trace of a user's error shows the user's frames only.
+    The trace of what the job's author must mend shows the author's frames only.
     """
     cause = first_cause(error)
-    if isinstance(cause, UserCodeError) and cause.__cause__ is not None:
-        trace = users_trace(cause.__cause__)
+    if isinstance(cause, UserCodeError | BadRecordError):
+        trace = users_trace(cause.__cause__ or cause)
     else:
         trace = "".join(traceback.format_exception(cause))
     return messages.Failure(

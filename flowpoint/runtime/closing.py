@@ -14,8 +14,11 @@ from flowpoint.errors import UserCodeError
 T = TypeVar("T")
 
 
-async def finish(step: Coroutine[Any, Any, T]) -> T:
+async def finish(step: Coroutine[Any, Any, T], what: str = "a step at the end") -> T:
     """Run a step to its end even when the caller is cancelled meanwhile; the cancellation follows afterwards.
+
+    Args:
+        what: the step as a message calls it, such as "operator 'out': commit()".
 
     Raises:
         UserCodeError: the step has cancelled itself, which would look as if the caller had been.
@@ -30,7 +33,7 @@ async def finish(step: Coroutine[Any, Any, T]) -> T:
         except asyncio.CancelledError as error:
             cancellation = error
     if task.cancelled():
-        raise cancellation or UserCodeError("it has cancelled itself")
+        raise cancellation or UserCodeError(f"{what} has cancelled itself; let it raise another exception")
     failure = task.exception()
     if cancellation is not None:
         # Whatever the step's own outcome: it is repeated when the state that holds it is restored.

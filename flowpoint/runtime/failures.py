@@ -24,11 +24,15 @@ from typing import Any, Final
 
 from flowpoint.errors import BadRecordError, FlowPointError, InternalError, TransientError, UserCodeError
 from flowpoint.model.texts import MESSAGE_CHARACTERS_MAX, SENTENCE_CHARACTERS_MAX, cut
-from flowpoint.state.kinds import ValueState, declared
+from flowpoint.state.descriptor import declared
+from flowpoint.state.kinds import ValueState
 
 ENGINE: Final = FlowPointError.__module__.partition(".")[0]
 CHAIN_FILES: Final = f"<{ENGINE} chain"
 """How the file names of generated loops begin."""
+
+_ENGINES: Final = frozenset({ENGINE, "msgpack"})
+"""The codec is called back by what it packs with."""
 
 USER_RAISED: Final = BaseException
 """What a synchronous call of user code may raise. Nothing of the engine's arrives in one: all of it is the user's."""
@@ -95,7 +99,9 @@ def _explained(place: Place, error: BaseException, start: str, result: Any) -> F
 
 
 def _advice(error: BaseException) -> str:
-    """What to add where somebody has calculated with None: a state without a default is None for each new key."""
+    """What to add where somebody has calculated with None: a state without a default is None for each new key, and so is
+    the timestamp of a record whose stream has none.
+    """
     if not isinstance(error, TypeError) or "NoneType" not in str(error):
         return ""
     trace = error.__traceback__
@@ -103,8 +109,22 @@ def _advice(error: BaseException) -> str:
         trace = trace.tb_next
     if trace is None or _is_engine(trace.tb_frame):
         return ""
-    first = trace.tb_frame.f_code.co_varnames[:1]
-    function = type(trace.tb_frame.f_locals.get(first[0])) if first else object  # self, in a method
+    return _timestamp_advice(trace.tb_frame) + _default_advice(trace.tb_frame)
+
+
+def _timestamp_advice(frame: FrameType) -> str:
+    """Whether the function at hand asks for the timestamp of a record that has none."""
+    if "timestamp" not in frame.f_code.co_names:
+        return ""
+    if not any(getattr(value, "timestamp", 0) is None for value in frame.f_locals.values()):
+        return ""
+    return "; ctx.timestamp is None in a stream without timestamps: use assign_timestamps(...) before"
+
+
+def _default_advice(frame: FrameType) -> str:
+    """Whether the function at hand has a state without a default."""
+    first = frame.f_code.co_varnames[:1]
+    function = type(frame.f_locals.get(first[0])) if first else object  # self, in a method
     bare = [s.spec.name for s in declared(function) if isinstance(s, ValueState) and s.spec.default is None]
     if not bare:
         return ""
@@ -203,7 +223,7 @@ def _ends_in_user_code(error: BaseException) -> bool:
 
 def _is_engine(frame: FrameType) -> bool:
     module = str(frame.f_globals.get("__name__", ""))
-    return module.partition(".")[0] == ENGINE or frame.f_code.co_filename.startswith(CHAIN_FILES)
+    return module.partition(".")[0] in _ENGINES or frame.f_code.co_filename.startswith(CHAIN_FILES)
 
 
 def _is_iterable(value: Any) -> bool:

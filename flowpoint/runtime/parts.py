@@ -314,7 +314,8 @@ class SinkPart:
         """Commit everything up to and including `checkpoint`, in order. Confirmed ones leave the state."""
         while self.uncommitted and self.uncommitted[0]["checkpoint"] <= checkpoint:
             with naming(self.uid, "commit()"):
-                await finish(self.sink.commit(self.uncommitted[0]["data"], self.context))
+                committing = self.sink.commit(self.uncommitted[0]["data"], self.context)
+                await finish(committing, f"operator '{self.uid}': commit()")
             del self.uncommitted[0]
 
     async def close(self) -> None:

@@ -28,6 +28,7 @@ from flowpoint.runtime.answers import Answers
 from flowpoint.runtime.captures import Capture, Captures
 from flowpoint.runtime.channel_state import Recording
 from flowpoint.runtime.closing import close_quietly, finish
+from flowpoint.runtime.failures import engine_class
 from flowpoint.runtime.parts import Captured, KeyedPart, SinkPart
 from flowpoint.runtime.slices import SliceSize, cut
 from flowpoint.runtime.subtask_parts import Counters, SubtaskParts
@@ -393,6 +394,6 @@ def _naming(part: KeyedPart) -> Iterator[None]:
     try:
         yield
     except BadRecordError as error:
-        explained = BadRecordError(f"cannot keep the state of operator '{part.uid}': {error}")
+        explained = engine_class(error)(f"cannot keep the state of operator '{part.uid}': {error}")
         explained.operator = part.uid
         raise explained from error

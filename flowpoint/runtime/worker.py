@@ -87,9 +87,9 @@ class _Worker:
         self._link.send_nowait(encode_message(message))
 
     def _report(self, message: messages.Message) -> None:
-        """What a subtask has to say. With its end go its numbers, so that the last ones shown are whole."""
+        """What a subtask has to say. With its end and its commits go its numbers, so that the last ones are whole."""
         self._send(message)
-        if isinstance(message, messages.Ended) and self._attempt is not None:
+        if isinstance(message, (messages.Ended, messages.Committed)) and self._attempt is not None:
             self._send_stats(self._attempt)
 
     async def _obey(self, group: asyncio.TaskGroup) -> None:

@@ -24,7 +24,7 @@ from flowpoint.launch.jobfile import JobSource
 from flowpoint.model import messages
 from flowpoint.sim.faults import ALL_FAULTS, draw_mix
 from flowpoint.sim.job_text import job_text
-from flowpoint.sim.jobs import JOB_FILE, JobShape, Topology, draw_shape
+from flowpoint.sim.jobs import JOB_FILE, STORAGE, JobShape, Topology, draw_shape
 from flowpoint.sim.network import SimLink
 from flowpoint.sim.scenario import JobScenario
 from flowpoint.sim.world import SimWorld
@@ -127,7 +127,7 @@ def versioned_text(shape: JobShape, version: int) -> str:
 class ChangedJobScenario(JobScenario):
     """A job that is killed, and goes on in a later version."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, checked: bool = True) -> None:
         draw = Random(f"{seed}:changed")
         shape, mix = draw_shape(draw), draw_mix(draw, ALL_FAULTS)
         records = draw.choice((500, 1000))
@@ -139,7 +139,7 @@ class ChangedJobScenario(JobScenario):
             rate=records // 2,
             settings=replace(shape.settings, checkpoint=checkpoint),
         )
-        super().__init__(seed, shape=shape, mix=mix)
+        super().__init__(seed, checked=checked, shape=shape, mix=mix)
         self.version = 0
         self._draw = draw
         self._world: SimWorld
@@ -152,7 +152,7 @@ class ChangedJobScenario(JobScenario):
 
     def root(self) -> tuple[str, Sequence[str]]:
         """What the person starts: each time perhaps a newer version than before."""
-        if self._storage is not None and self._storage.newest is not None and self.version < VERSIONS - 1:
+        if self._has_begun() and self.version < VERSIONS - 1:
             newer = self._draw.randint(self.version, VERSIONS - 1)
             if newer > self.version:
                 self._use(newer)
@@ -162,6 +162,11 @@ class ChangedJobScenario(JobScenario):
                 later = self._draw.uniform(*_CRASH_SECONDS)
                 self._world.loop.call_later(later, self._kill, "after its code has changed")
         return super().root()
+
+    def _has_begun(self) -> bool:
+        """Whether the job has got as far as its commit log. Asked of the disk: there need not be a checker."""
+        commits = f"{STORAGE}/commits"
+        return self._world.files.find(commits) is not None and bool(self._world.files.list(commits))
 
     def _use(self, version: int) -> None:
         self.version = version

@@ -1,94 +1,24 @@
 """What must hold at every moment of a run, checked whenever the simulated disk changes.
 
-`StorageChecker` looks at a job's checkpoint storage, `OutputChecker` at the folder of a file sink. Both see only files,
-as a person with `cat` would, so they hold for any code that keeps the formats of the snapshot room. What is
-broken ends the run before anybody takes another step.
+A `Checker` watches one folder; `StorageChecker` looks at a job's checkpoint storage. They see only files, as a person
+with `cat` would, so they hold for any code that keeps the formats of the snapshot room. What is broken ends the run before
+anybody takes another step.
 
 After a power failure what they know is read anew: a commit whose folder was not yet synced may rightly be gone.
 
-Not here: whether the output is the right one (`Scenario.judge`).
+Not here: savepoints and output (`output_checkers`), whether the output is the right one (`Scenario.judge`).
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
-from flowpoint.model.manifest import StateFile, SubtaskState
+from flowpoint.model.manifest import StateFile
 from flowpoint.sim.files import Change, File
+from flowpoint.sim.stored_names import CHECKPOINT, COMMIT_NAME, DIRECTORY_NAME, Commit, files_of_manifest, parse_commit
 from flowpoint.sim.world import InvariantBroken, SimWorld
-
-_COMMIT = re.compile(r"(\d{8,})\.json")
-_DIRECTORY = re.compile(r"chk-(\d+)-a(\d+)")
-_PART = re.compile(r"part-(\d+)-(?:\w+-)?(\d+)-a(\d+)-([^.]+)\..+")
-CHECKPOINT = "checkpoint"
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """An entry of the commit log, as far as checkers look at it.
-
-    taken_from: the snapshot that a checkpoint was made of by linking or copying it, "" for all others.
-    savepoint: the folder of the savepoint that a "savepoint" entry tells of.
-    """
-
-    number: int
-    kind: str
-    attempt: int
-    lineage: str
-    checkpoint: int
-    directory: str
-    taken_from: str = ""
-    savepoint: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What the name of a committed output file says."""
-
-    checkpoint: int
-    subtask: int
-    attempt: int
-    lineage: str
-
-
-def parse_commit(number: int, data: bytes) -> Commit:
-    """An entry from its JSON. The one place that knows its shape."""
-    body = json.loads(data)
-    directory = str(body.get("directory") or body.get("checkpoint") or "")
-    match = _DIRECTORY.fullmatch(directory)
-    return Commit(
-        number,
-        body["kind"],
-        body["attempt"],
-        body["lineage"],
-        int(match[1]) if match else 0,
-        directory if match else "",
-        str(body.get("extra", {}).get("from", "")) if body["kind"] == CHECKPOINT else "",
-        str(body.get("extra", {}).get("savepoint", "")) if body["kind"] == "savepoint" else "",
-    )
-
-
-def checkpoint_of(directory: str) -> tuple[int, int] | None:
-    """(checkpoint, attempt) of a checkpoint's folder."""
-    match = _DIRECTORY.fullmatch(directory)
-    return (int(match[1]), int(match[2])) if match else None
-
-
-def parse_part(name: str) -> Part | None:
-    """What a file name in the output folder says; None when it is not a committed part. The one place that knows."""
-    match = _PART.fullmatch(name)
-    return Part(int(match[1]), int(match[2]), int(match[3]), match[4]) if match else None
-
-
-def files_of_manifest(data: bytes) -> list[StateFile]:
-    """The files that a manifest names."""
-    operators: dict[str, Any] = json.loads(data)["operators"]
-    subtasks = [subtask for operator in operators.values() for subtask in operator["subtasks"]]
-    return [file for subtask in subtasks for file in SubtaskState.from_data(subtask).every_file()]
 
 
 class Checker:
@@ -177,7 +107,7 @@ class StorageChecker(Checker):
     def retained(self) -> list[Commit]:
         """The checkpoint entries that are in the log now, oldest first."""
         names = self.files.list(f"{self.root}/commits")
-        numbers = [int(match[1]) for match in map(_COMMIT.fullmatch, names) if match is not None]
+        numbers = [int(match[1]) for match in map(COMMIT_NAME.fullmatch, names) if match is not None]
         found = [self.commits[number] for number in numbers if number in self.commits]
         return [commit for commit in found if commit.kind == CHECKPOINT and commit.directory]
 
@@ -229,7 +159,7 @@ class StorageChecker(Checker):
     # ------------------------------------------------------------------ events
 
     def _on_commit(self, name: str) -> None:
-        match = _COMMIT.fullmatch(name.removeprefix("commits/"))
+        match = COMMIT_NAME.fullmatch(name.removeprefix("commits/"))
         if match is None:
             return
         number, data = int(match[1]), self.content(name)
@@ -274,7 +204,7 @@ class StorageChecker(Checker):
 
     def _on_manifest(self, name: str) -> None:
         directory = name.removesuffix("/manifest.json")
-        match = _DIRECTORY.fullmatch(directory)
+        match = DIRECTORY_NAME.fullmatch(directory)
         if match is None:
             return
         data = self.content(name)
@@ -314,7 +244,7 @@ class StorageChecker(Checker):
 
     def _after_crash(self) -> None:
         names = self.files.list(f"{self.root}/commits")
-        present = {int(match[1]) for match in map(_COMMIT.fullmatch, names) if match is not None}
+        present = {int(match[1]) for match in map(COMMIT_NAME.fullmatch, names) if match is not None}
         # The newest ones may have been unsynced; older ones that are missing were cleaned away.
         while self.commits and max(self.commits) not in present:
             newest = max(self.commits)
@@ -349,106 +279,6 @@ class StorageChecker(Checker):
         self.require(
             self.files.is_durable(f"{self.root}/{file.path}"), lambda: f"{who} names {file.path}, which is not durable"
         )
-
-
-class SavepointChecker(Checker):
-    """A folder in which savepoints are made.
-
-    - Whatever the manifest of a savepoint names is in its folder, durable and whole, when the manifest appears.
-    - A savepoint that the commit log tells of is there, durably, when its entry appears.
-    """
-
-    def __init__(self, world: SimWorld, root: str, storage: StorageChecker) -> None:
-        super().__init__(world, root)
-        self._storage = storage
-        storage.on_savepoint = self._on_entry
-
-    def check(self, change: Change, name: str) -> None:
-        folder, _, base = name.partition("/")
-        if change.kind == "link" and base == "manifest.json":
-            self.check_whole(folder)
-
-    def check_whole(self, folder: str) -> None:
-        """End the run unless everything that a savepoint's manifest names is there."""
-        for file in files_of_manifest(self.content(f"{folder}/manifest.json")):
-            found = self.find(f"{folder}/{file.path}")
-            size = len(found.data) if found is not None else -1
-            self.require(
-                size == file.bytes and self.files.is_durable(f"{self.root}/{folder}/{file.path}"),
-                lambda file=file, size=size: (  # type: ignore[misc]
-                    f"savepoint {folder} names {file.path} with {file.bytes} bytes; there are {size}, or not durably"
-                ),
-            )
-
-    def _on_entry(self, commit: Commit) -> None:
-        path = f"{commit.savepoint}/manifest.json"
-        self.require(
-            self.files.is_durable(path), lambda: f"commit {commit.number} tells of {path}, which is not durable"
-        )
-
-
-class OutputChecker(Checker):
-    """The folder of a file sink.
-
-    - A part becomes visible whole, durable in content, and never changes.
-    - It is visible only after a checkpoint of its own attempt and lineage, its own or a later one, was committed.
-    - It disappears only when it is newer than the checkpoint that the running attempt started from, and never where
-      the sink cannot take back (rule 1).
-    """
-
-    def __init__(self, world: SimWorld, root: str, storage: StorageChecker, *, takes_back: bool = True) -> None:
-        super().__init__(world, root)
-        self._takes_back = takes_back
-        self._storage = storage
-        self._parts: dict[str, bytes] = {}
-
-    def visible(self) -> list[str]:
-        """The names of the committed parts that are there now."""
-        return [name for name in self.files.list(self.root) if parse_part(name) is not None]
-
-    def check(self, change: Change, name: str) -> None:
-        if change.kind == "crash":
-            self._after_crash()
-        elif change.kind in ("create", "link", "rename") and parse_part(name) is not None:
-            self._on_part(name)
-        elif change.kind == "remove" and name in self._parts:
-            self._on_removed(name)
-
-    def _on_part(self, name: str) -> None:
-        part, file = parse_part(name), self.find(name)
-        assert part is not None
-        assert file is not None
-        self.require(file.durable, lambda: f"{name} became visible before its content was durable")
-        data = self._parts.setdefault(name, bytes(file.data))
-        self.require(data == file.data, lambda: f"{name} was committed a second time with other content")
-        self.require(
-            self._storage.is_committed(part.checkpoint, part.attempt, part.lineage),
-            lambda: (
-                f"{name} became visible, and no checkpoint {part.checkpoint} or later of attempt {part.attempt} "
-                f"is in the commit log"
-            ),
-        )
-        self.world.trace.tell("output", f"{name} is committed, {len(file.data)} bytes")
-
-    def _on_removed(self, name: str) -> None:
-        part, newest = parse_part(name), self._storage.newest
-        assert part is not None
-        began = newest is not None and newest.kind in ("attempt", "restored") and newest.attempt > part.attempt
-        self.require(
-            began and self._takes_back,
-            lambda: f"committed {name} was removed, and not by an attempt that takes it back",
-        )
-        del self._parts[name]
-        self.world.trace.tell("output", f"{name} is taken back")
-
-    def _after_crash(self) -> None:
-        # A rename that was not synced may be undone: the part is then hidden again, and will be committed again.
-        for name in list(self._parts):
-            file = self.find(name)
-            if file is None:
-                del self._parts[name]
-            elif bytes(file.data) != self._parts[name]:
-                raise InvariantBroken(f"a power failure changed {name}")
 
 
 def _is_share_of(file: StateFile, held: StateFile) -> bool:

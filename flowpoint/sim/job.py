@@ -21,12 +21,12 @@ from flowpoint.coordinator.origin import rescaled_to
 from flowpoint.errors import CheckpointFailed, FlowPointError, UsageError
 from flowpoint.launch.jobfile import JobSource, build_job
 from flowpoint.launch.worker_main import graph_from_source, load_with
-from flowpoint.model.commits import CommitEntry
+from flowpoint.model.commits import CommitEntry, CommitKind
 from flowpoint.model.events import Event
 from flowpoint.model.settings import Settings
 from flowpoint.plan.compile import compile_graph
 from flowpoint.plan.graph import StreamGraph
-from flowpoint.protocol.recovery import CommitKind, standing
+from flowpoint.protocol.recovery import standing
 from flowpoint.runtime.worker import worker_main
 from flowpoint.sim.faults import DRAINS, FaultKind
 from flowpoint.sim.host import SimHost

@@ -26,9 +26,10 @@ from flowpoint import errors
 from flowpoint.model import messages
 from flowpoint.model.manifest import SubtaskState
 from flowpoint.model.plan import JobPlan, SubtaskId
-from flowpoint.sim.checkers import StorageChecker, checkpoint_of
+from flowpoint.sim.checkers import StorageChecker
 from flowpoint.sim.files import Change
 from flowpoint.sim.network import SimLink
+from flowpoint.sim.stored_names import checkpoint_of
 from flowpoint.sim.world import InvariantBroken, SimProcess, SimWorld
 from flowpoint.transport.control import decode_message
 

@@ -23,10 +23,10 @@ from typing import Any, Final
 
 from flowpoint.coordinator.job import Wishes
 from flowpoint.model.settings import CheckpointSettings, HeartbeatSettings, RestartSettings, Settings, StateSettings
-from flowpoint.sim.checkers import CHECKPOINT, Commit
 from flowpoint.sim.faults import FaultKind, FaultMix
 from flowpoint.sim.jobs import STORAGE, JobShape, Topology
 from flowpoint.sim.scenario import JobScenario
+from flowpoint.sim.stored_names import CHECKPOINT, Commit
 from flowpoint.sim.world import InvariantBroken, Point, SimWorld
 
 SOURCE_SECONDS: Final = 0.4

@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol, TypeAlias
 
-from flowpoint.sim.faults import FaultInjector, FaultKind, FaultMix
+from flowpoint.sim.fault_injector import FaultInjector
+from flowpoint.sim.faults import FaultKind, FaultMix
 from flowpoint.sim.loop import SimulationStopped
 from flowpoint.sim.report import Outcome
 from flowpoint.sim.world import SIGKILL, InvariantBroken, SimProcess, SimWorld

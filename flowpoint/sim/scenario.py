@@ -15,12 +15,13 @@ from dataclasses import replace
 from random import Random
 
 from flowpoint.coordinator.job import Wishes
-from flowpoint.sim.checkers import OutputChecker, SavepointChecker, StorageChecker
+from flowpoint.sim.checkers import StorageChecker
 from flowpoint.sim.faults import ALL_FAULTS, DRAINS, FaultKind, FaultMix, draw_mix
 from flowpoint.sim.job import INTERRUPTED, ROOT, SAVEPOINTS, Programs, install
 from flowpoint.sim.job_text import input_files, job_text
 from flowpoint.sim.jobs import JOB_FILE, OUTPUT, STORAGE, TIMED, JobShape, draw_shape
 from flowpoint.sim.message_checker import MessageChecker
+from flowpoint.sim.output_checkers import OutputChecker, SavepointChecker
 from flowpoint.sim.references import check_output
 from flowpoint.sim.topologies import Row
 from flowpoint.sim.world import InvariantBroken, SimProcess, SimWorld

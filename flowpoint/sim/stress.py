@@ -17,10 +17,10 @@ from random import Random
 from typing import Final
 
 from flowpoint.model.settings import CheckpointSettings, HeartbeatSettings, RestartSettings, Settings, StateSettings
-from flowpoint.sim.checkers import CHECKPOINT
 from flowpoint.sim.faults import FaultMix
 from flowpoint.sim.jobs import STORAGE, JobShape, Topology
 from flowpoint.sim.scenario import JobScenario
+from flowpoint.sim.stored_names import CHECKPOINT
 from flowpoint.sim.world import InvariantBroken, Point, SimWorld
 
 ROUNDS: Final = 12

@@ -13,6 +13,7 @@ Invariants:
 - Each entry repeats the attempt and the newest checkpoint of its lineage, so the newest entry alone tells both.
 - Nothing read here counts for a new attempt before its own "attempt" entry, which repeats it, is durable.
 - Recovery reads these entries, never a listing of folders (rule 4).
+- The newest entry is never deleted. A log that has lost it is never taken for a new or an older one (LostLogError).
 - After Fenced or OutcomeUnknown from `append` no sink aborts anything: the entry may stand, and others act on it.
 
 Not here: what to restore (`protocol.recovery`), which entries may go (`retention`).
@@ -25,9 +26,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from flowpoint.errors import Fenced, OutcomeUnknown, SnapshotError, StorageError
+from flowpoint.errors import Fenced, LostLogError, OutcomeUnknown, SnapshotError, StorageError
 from flowpoint.host.base import Host
-from flowpoint.model.commits import CommitEntry
+from flowpoint.model.commits import CommitEntry, CommitKind
 from flowpoint.snapshot import encoding, names
 from flowpoint.snapshot.storage import Storage
 
@@ -74,10 +75,15 @@ class CommitLog:
         """All entries, oldest first. Each is read from storage once in the life of this object.
 
         Raises:
+            LostLogError: the newest entry that this object has seen is not there any more.
             SnapshotError: an entry is damaged.
             StorageError: the log cannot be read.
         """
+        # Before looking: what is appended meanwhile may be missing from the listing.
+        known = max(self._known, default=0)
         numbers = await self._numbers()
+        if known and (not numbers or numbers[-1] < known):
+            raise self._lost(known, numbers)
         listed: dict[int, CommitEntry] = {}
         for number in numbers:
             entry = self._known.get(number) or await self._read(number)
@@ -99,6 +105,7 @@ class CommitLog:
             extra: further facts for the entry.
 
         Raises:
+            LostLogError: entries that this object knows have been removed.
             SnapshotError: an entry is damaged.
             StorageError: not begun.
             OutcomeUnknown: it cannot be told whether it has begun; beginning again is safe.
@@ -111,11 +118,11 @@ class CommitLog:
                 attempt = max((entry.attempt + 1 for entry in entries), default=1)
                 number = entries[-1].number + 1 if entries else 1
                 newest = _newest_of(entries, lineage)
-                entry = self._entry(number, "attempt", attempt, lineage, newest, nonce, extra)
+                entry = self._entry(number, CommitKind.ATTEMPT, attempt, lineage, newest, nonce, extra)
                 # An older attempt that was quick may have gone on, and cleaned this number away: then once more.
                 if await self._create(entry) and await self._is_newest(entry):
                     return entry
-            raise self._crowded("attempt")
+            raise self._crowded(CommitKind.ATTEMPT)
 
     async def append(
         self,
@@ -130,7 +137,7 @@ class CommitLog:
         """Append what happened in `attempt`; its entry is durable when this returns.
 
         Args:
-            kind: "checkpoint", "restored", "savepoint", "finished" or "stopped".
+            kind: any `CommitKind` but an attempt's, which `begin` appends.
             attempt: the attempt it happened in, which this object began.
             checkpoint: the new newest checkpoint, with its `directory` and `parent`; None repeats the newest so far.
             directory: see `checkpoint`.
@@ -277,9 +284,16 @@ class CommitLog:
             f"appended: {error}"
         )
 
+    def _lost(self, known: int, numbers: list[int]) -> LostLogError:
+        seen = f"ends at entry {numbers[-1]}" if numbers else "is empty"
+        return LostLogError(
+            f"the commit log in {self._prefix}{names.COMMITS} {seen} now, though entry {known} was in it: something "
+            "removed files of the job's checkpoints while it ran; put them back and run it again, or start over with --fresh"
+        )
+
     def _crowded(self, kind: str) -> StorageError:
         return StorageError(
-            f"cannot append {kind!r} to {self._prefix}{names.COMMITS}: {_CONFLICTS_MAX} numbers in a row were taken by "
+            f'cannot append "{kind}" to {self._prefix}{names.COMMITS}: {_CONFLICTS_MAX} numbers in a row were taken by '
             "others; see which other coordinators use this storage, and stop them"
         )
 

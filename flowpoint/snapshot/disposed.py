@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from flowpoint.errors import UsageError
 from flowpoint.host.blocking import run_now
+from flowpoint.model.manifest import SAVEPOINT
 from flowpoint.snapshot import names
-from flowpoint.snapshot.location import SAVEPOINT, locate
+from flowpoint.snapshot.location import locate
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,11 @@ from xxhash import xxh3_64, xxh3_64_hexdigest
 
 from flowpoint.errors import NotFoundError, SnapshotError, StorageError, UsageError
 from flowpoint.host.blocking import run_now, wall_ms
-from flowpoint.model.manifest import Manifest, OperatorState, StateFile, SubtaskState
+from flowpoint.model.manifest import SAVEPOINT, Manifest, OperatorState, StateFile, SubtaskState
 from flowpoint.snapshot import names
 from flowpoint.snapshot.disposed import remove_empty_folders
 from flowpoint.snapshot.keyed_state import MAP, Found, KeyedState
-from flowpoint.snapshot.location import SAVEPOINT, local_storage
+from flowpoint.snapshot.location import local_storage
 from flowpoint.snapshot.manifests import encode_manifest, write_manifest
 from flowpoint.snapshot.opened import Snapshot, SourceSplit, nearest
 from flowpoint.snapshot.storage import SLICE_BYTES, Storage

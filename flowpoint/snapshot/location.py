@@ -15,13 +15,10 @@ from dataclasses import dataclass
 
 from flowpoint.errors import NotFoundError, SnapshotError, StorageError
 from flowpoint.host.blocking import BlockingDisk, new_id, run_now
-from flowpoint.model.manifest import Manifest
+from flowpoint.model.manifest import SAVEPOINT, Manifest
 from flowpoint.snapshot import names
 from flowpoint.snapshot.manifests import read_manifest
 from flowpoint.snapshot.storage import FolderStorage, Storage
-
-CHECKPOINT = "checkpoint"
-SAVEPOINT = "savepoint"
 
 _FILE_SCHEME = "file://"
 _MANIFEST_BYTES_MAX = 256 << 20

@@ -197,9 +197,24 @@ def _check_subtask(data: Any, path: str, where: str) -> None:
         sound = _is_range(file["groups"]) and set(file) == set(_FILE_FIELDS)
         if not sound or file["bytes"] < 0 or not names.is_object(file["path"]):
             raise encoding.damaged(path, WHAT, f"a file of {where} is {file!r:.300}")
-    for part in (*data.get("splits", ()), *data.get("committables", ())):
-        if not isinstance(part, dict):
+    exports = [file["path"] for file in data.get("exports", ())]
+    parts = [(part, _is_split(part)) for part in data.get("splits", ())]
+    parts += [(part, _is_committable(part, exports)) for part in data.get("committables", ())]
+    for part, is_sound in parts:
+        if not is_sound:
             raise encoding.damaged(path, WHAT, f"a split or committable of {where} is {part!r:.200}")
+
+
+def _is_split(part: Any) -> bool:
+    return isinstance(part, dict) and "id" in part
+
+
+def _is_committable(part: Any, exports: list[str]) -> bool:
+    """Those of a savepoint name the files that they travel with."""
+    if not isinstance(part, dict) or type(part.get("checkpoint")) is not int or "data" not in part:
+        return False
+    files = part.get("files", [])
+    return isinstance(files, list) and all(file in exports for file in files)
 
 
 def _is_range(groups: list[Any]) -> bool:

@@ -28,6 +28,7 @@ from flowpoint.codec.raw import RawCodec
 from flowpoint.codec.registry import TypeRegistry
 from flowpoint.errors import NotFoundError, SnapshotError
 from flowpoint.host.blocking import run_now
+from flowpoint.model.key_groups import MAX_PARALLELISM_LIMIT
 from flowpoint.model.manifest import NO_GROUPS, Manifest, OperatorState, StateFile, SubtaskState
 from flowpoint.snapshot.broadcast_state import BROADCAST, BroadcastEntries
 from flowpoint.snapshot.keyed_state import KeyedState, StateInFile, StatePart
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from flowpoint.snapshot.edited import Child
     from flowpoint.snapshot.verified import Report
 
-MAX_PARALLELISM_LIMIT: Final = 32768
 _READ_BYTES_MAX: Final = 1 << 30
 
 

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass
 
 from flowpoint.errors import SnapshotError, StorageError
-from flowpoint.model.commits import CommitEntry
+from flowpoint.model.commits import CommitEntry, CommitKind
 from flowpoint.model.manifest import Manifest
 from flowpoint.snapshot import names
 from flowpoint.snapshot.commit_log import CommitLog
@@ -78,7 +78,7 @@ def kept_directories(
         retained: how many to keep, at least 1.
         pinned: directories that stay in any case: being restored, base of a pending one, source of `--from` (rule 14).
     """
-    others = [entry.directory for entry in entries if entry.kind == "checkpoint" and entry.lineage != lineage]
+    others = [entry.directory for entry in entries if entry.kind == CommitKind.CHECKPOINT and entry.lineage != lineage]
     newest = [entries[-1].directory] if entries else []
     kept = dict.fromkeys([*_ranked(entries, lineage)[: max(retained, 1)], *others, *newest, *pinned])
     return [directory for directory in kept if directory]
@@ -91,7 +91,7 @@ def _ranked(entries: Sequence[CommitEntry], lineage: str) -> list[str]:
     one than the newest, which recovery fell back behind.
     """
     own = [entry for entry in entries if entry.lineage == lineage]
-    left = {entry.checkpoint: entry for entry in own if entry.kind == "checkpoint"}
+    left = {entry.checkpoint: entry for entry in own if entry.kind == CommitKind.CHECKPOINT}
     ranked: list[str] = []
     entry = left.pop(own[-1].checkpoint, None) if own else None
     while entry is not None:
@@ -118,7 +118,7 @@ def plan(
         pinned: directories that stay in any case.
     """
     kept = kept_directories(entries, lineage, retained, pinned)
-    own = [entry for entry in entries if entry.kind == "checkpoint" and entry.lineage == lineage]
+    own = [entry for entry in entries if entry.kind == CommitKind.CHECKPOINT and entry.lineage == lineage]
     dropped = list(dict.fromkeys(entry.directory for entry in own if entry.directory not in kept))
     return Deletions(
         tuple(entry.number for entry in _deletable(entries, set(kept), lineage)),
@@ -131,19 +131,19 @@ def _deletable(entries: Sequence[CommitEntry], kept: set[str], lineage: str) -> 
     """The entries that may go."""
     own = [entry for entry in entries[:-1] if entry.lineage == lineage]
     horizon = min(
-        (entry.number for entry in own if entry.kind == "checkpoint" and entry.directory in kept),
+        (entry.number for entry in own if entry.kind == CommitKind.CHECKPOINT and entry.directory in kept),
         default=entries[-1].number if entries else 0,
     )
-    attempts = [entry.number for entry in entries if entry.kind == "attempt"][-ATTEMPTS_KEPT:]
+    attempts = [entry.number for entry in entries if entry.kind == CommitKind.ATTEMPT][-ATTEMPTS_KEPT:]
     oldest_attempt = attempts[0] if attempts else horizon
 
     def may_go(entry: CommitEntry) -> bool:
         match entry.kind:
-            case "checkpoint":
+            case CommitKind.CHECKPOINT:
                 return entry.directory not in kept
-            case "attempt":
+            case CommitKind.ATTEMPT:
                 return entry.number < min(horizon, oldest_attempt)
-            case "savepoint":
+            case CommitKind.SAVEPOINT:
                 return False
             case _:
                 return entry.number < horizon
@@ -205,7 +205,7 @@ class Cleaner:
         try:
             entries = await self._log.entries()
             named, problems = await self._read_named(
-                [*(entry.directory for entry in entries if entry.kind == "checkpoint"), *pinned]
+                [*(entry.directory for entry in entries if entry.kind == CommitKind.CHECKPOINT), *pinned]
             )
         except (StorageError, SnapshotError) as error:
             return CleanReport(problems=(str(error),))
@@ -226,7 +226,7 @@ class Cleaner:
         """Remove what was claimed for checkpoints that go. Gives those for which that failed, and what was seen."""
         stuck: dict[str, str] = {}
         for entry in dropped:
-            if entry.kind == "checkpoint" and entry.extra.get("claim") and self._remove_claimed is not None:
+            if entry.kind == CommitKind.CHECKPOINT and entry.extra.get("claim") and self._remove_claimed is not None:
                 try:
                     await self._remove_claimed(entry.extra["from"])
                 except (StorageError, SnapshotError) as error:

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 
 from flowpoint.errors import NotFoundError, SnapshotError
 from flowpoint.host.base import Disk, Host
-from flowpoint.model.manifest import Manifest
+from flowpoint.model.commits import CommitKind
+from flowpoint.model.manifest import SAVEPOINT, Manifest
 from flowpoint.snapshot import names
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.manifests import read_manifest, write_manifest
 from flowpoint.snapshot.storage import FolderStorage, refused
-
-SAVEPOINT = "savepoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +37,11 @@ class FoundSnapshot:
         return f"{self.storage.root}/{name}"
 
 
+def snapshot_path(path: str) -> str:
+    """The folder of the snapshot that a person names by its folder or by the manifest in it."""
+    return path.removesuffix(f"/{names.MANIFEST}").rstrip("/")
+
+
 async def find_snapshot(disk: Disk, new_id: Callable[[], str], path: str) -> FoundSnapshot:
     """The checkpoint or savepoint at an absolute path: its folder, or the manifest in it.
 
@@ -46,7 +50,7 @@ async def find_snapshot(disk: Disk, new_id: Callable[[], str], path: str) -> Fou
         SnapshotError: its manifest is damaged.
         StorageError: it cannot be read at the moment.
     """
-    path = path.removesuffix(f"/{names.MANIFEST}").rstrip("/")
+    path = snapshot_path(path)
     if not await _has_manifest(disk, path):
         raise NotFoundError(
             f"there is no snapshot at {path}: it has no {names.MANIFEST}; give the folder of a savepoint "
@@ -114,7 +118,8 @@ async def remove_claimed(host: Host, path: str) -> None:
     entries = await CommitLog(found.storage, "", host).entries()
     if entries and entries[-1].directory == found.directory:
         return
-    numbers = [entry.number for entry in entries if entry.kind == "checkpoint" and entry.directory == found.directory]
+    own = [entry for entry in entries if entry.directory == found.directory]
+    numbers = [entry.number for entry in own if entry.kind == CommitKind.CHECKPOINT]
     for directory in {entry.directory for entry in entries} - {found.directory, ""}:
         files -= {file.path for file in (await read_manifest(found.storage, directory)).files()}
     if numbers:

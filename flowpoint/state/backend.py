@@ -184,7 +184,11 @@ class Backend(Protocol):
         """Roughly how much memory entries not yet frozen take."""
 
     def needs_spill(self) -> bool:
-        """Whether it is time to freeze early, because changed entries take too much memory. Ask once per batch."""
+        """Whether it is time to freeze early, because changed entries take too much memory. Ask once per batch.
+
+        Raises:
+            BadRecordError: a sample of what changed cannot be serialised; names the state.
+        """
 
     def merge_some(self) -> bool:
         """Do a few ms of housekeeping; True when there is more. Call it once per batch."""

@@ -18,19 +18,26 @@ from flowpoint.codec.keys import canonical
 from flowpoint.codec.values import is_immutable
 from flowpoint.errors import UserCodeError
 from flowpoint.state.backend import Backend, MapTable
-from flowpoint.state.kinds import PLAIN_KEYS, Declaration, declared
+from flowpoint.state.descriptor import Declaration, declared
+from flowpoint.state.handles import PLAIN_KEYS
+from flowpoint.state.sharing import Sharing
 from flowpoint.state.spec import ABSENT, FIRST_VERSION, Migrations
 
 _EVERY_KEY: Final = 0
 
 
 class BroadcastAccess:
-    """Says whether broadcast state may be changed just now."""
+    """Says whether broadcast state may be changed just now.
 
-    __slots__ = ("writable",)
+    Args:
+        sharing: of the operator, whose keyed state may have one already.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("sharing", "writable")
+
+    def __init__(self, sharing: Sharing | None = None) -> None:
         self.writable = False
+        self.sharing = sharing if sharing is not None else Sharing()
 
 
 class BroadcastHandle(MutableMapping[Any, Any]):
@@ -54,14 +61,17 @@ class BroadcastHandle(MutableMapping[Any, Any]):
         value = self._table.get(_EVERY_KEY, map_key)
         if value is ABSENT:
             raise KeyError(map_key)
-        if self._access.writable and not is_immutable(value):
-            self._table.put(_EVERY_KEY, map_key, value)
+        if not is_immutable(value):
+            self._access.sharing.begin()
+            if self._access.writable:
+                self._table.put(_EVERY_KEY, map_key, value)
         return value
 
     def __setitem__(self, map_key: Any, value: Any) -> None:
         self._check_writable()
         if type(map_key) not in PLAIN_KEYS:
             canonical(map_key)
+        self._access.sharing.note(value)
         self._table.put(_EVERY_KEY, map_key, value)
 
     def __delitem__(self, map_key: Any) -> None:

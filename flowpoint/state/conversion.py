@@ -151,7 +151,10 @@ class Conversions:
             for each in wanted.fields
             if each.name in before
         }
-        make = _maker(wanted)
+        if wanted.form is Form.MODEL:
+            # What was an extra value may be a field now.
+            converters |= {each.name: self.fit(each.type, _at(where, each.name)) for each in added}
+        make = self._maker(wanted)
         fields = [(each, converters.get(each.name)) for each in wanted.fields]
 
         def convert(value: Any) -> Any:
@@ -286,7 +289,7 @@ class Conversions:
         return convert
 
     def _fit_record(self, wanted: TypeSchema, where: str) -> Convert:
-        make = _maker(wanted)
+        make = self._maker(wanted)
         fields = [(each, self.fit(each.type, _at(where, each.name))) for each in wanted.fields]
         known = {each.name for each in wanted.fields} | {PYDANTIC_REST}
 
@@ -313,6 +316,24 @@ class Conversions:
 
         self._records[wanted.name] = convert
         return convert
+
+    def _maker(self, wanted: TypeSchema) -> Callable[[Mapping[str, Any], Mapping[str, Any]], Any]:
+        """The function from converted fields, and from all that were stored, to a record."""
+        if wanted.cls is None:
+            return lambda values, _: dict(values)
+        shape = shape_of(wanted.cls)
+        assert shape is not None, wanted
+        settle = shape.settle
+        if settle is None:
+            return lambda values, _: shape.make(tuple([values[name] for name in shape.fields]))
+
+        def make(values: Mapping[str, Any], stored: Mapping[str, Any]) -> Any:
+            extra, were_set, private = self.revive(stored.get(PYDANTIC_REST)) or (None, sorted(stored), None)
+            kept = {name: value for name, value in (extra or {}).items() if name not in values}
+            own = (values[name] for name in shape.fields if name != PYDANTIC_REST)
+            return shape.make(settle((*own, (kept, were_set, private)), self.note))
+
+        return make
 
 
 def _unchanged(value: Any) -> Any:
@@ -347,30 +368,15 @@ def _container(wanted: TypeSchema, inner: list[Convert], where: str) -> Convert:
     return {Form.DICT: of_dict, Form.TUPLE: of_tuple}.get(wanted.form, of_elements)
 
 
-def _maker(wanted: TypeSchema) -> Callable[[Mapping[str, Any], Mapping[str, Any]], Any]:
-    """The function from converted fields, and from all that were stored, to a record."""
-    if wanted.cls is None:
-        return lambda values, _: dict(values)
-    shape = shape_of(wanted.cls)
-    assert shape is not None, wanted
-
-    def make(values: Mapping[str, Any], stored: Mapping[str, Any]) -> Any:
-        if wanted.form is not Form.MODEL:
-            return shape.make(tuple([values[name] for name in shape.fields]))
-        extra, were_set, private = stored.get(PYDANTIC_REST) or (None, sorted(stored), None)
-        rest = (extra, [name for name in were_set if name in values], private)
-        return shape.make((*(values[name] for name in shape.fields if name != PYDANTIC_REST), rest))
-
-    return make
-
-
 def _fields_of(value: Any, wanted: TypeSchema, where: str, *, or_dict: bool = False) -> dict[str, Any]:
     """The named fields of a stored record."""
     if wanted.form is Form.FIELDS or (or_dict and type(value) is dict):
         if type(value) is dict:
             return value
     elif type(value) is RawObject and bare_name(value.name) == wanted.name:
-        return dict(value.items())
+        named = dict(value.items())
+        extra = (named.get(PYDANTIC_REST) or (None,))[0] or {}
+        return named | {name: each for name, each in extra.items() if wanted.field_named(name) is not None}
     raise Misfit(where, f"{head_of_value(value)} {shortened(value)}", str(wanted))
 
 

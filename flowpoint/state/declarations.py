@@ -4,7 +4,7 @@
     aggregate                       one value, of the type that `create` is annotated to return
     process functions               what their class declares, and timers
 
-Not here: binding state to a running function (`kinds.py`).
+Not here: binding state to a running function (`descriptor.py`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from flowpoint.model.plan import CO_KINDS, KEYED_KINDS, PROCESS_KINDS, OperatorKind
 from flowpoint.state.annotations import return_schema
+from flowpoint.state.descriptor import checked_migrations, declared
 from flowpoint.state.key_functions import key_digest
-from flowpoint.state.kinds import checked_migrations, declared
 from flowpoint.state.schema import ANY, TypeSchema
 from flowpoint.state.spec import FIRST_VERSION, NO_MIGRATIONS, StateSpec
 from flowpoint.state.timers import TIMERS

@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol
 
 from flowpoint.codec.keys import place_width
 from flowpoint.codec.values import Codec
-from flowpoint.errors import IncompatibleStateError, InternalError
+from flowpoint.errors import BadRecordError, IncompatibleStateError, InternalError
 from flowpoint.model.key_groups import overlap
 from flowpoint.model.manifest import SEAL, StateFile
 from flowpoint.state.backend import nothing
@@ -197,12 +197,21 @@ class LayeredBackend:
 
     def bytes_dirty(self) -> int:
         """See `backend.Backend`."""
-        return sum(table.dirty_bytes() for table in self.tables.values())
+        size = 0
+        for name, table in self.tables.items():
+            try:
+                size += table.dirty_bytes()
+            except BadRecordError as error:
+                error.args = (f"state '{name}': {error}",)
+                raise
+        return size
 
     def needs_spill(self) -> bool:
         """See `backend.Backend`."""
-        limit = self._store.dirty_limit()
-        return limit is not None and self.bytes_dirty() > limit
+        # Asked for without a limit too: what can never be written is met while samples are weighed, and an author
+        # should hear of it at the same time whatever the backend.
+        size, limit = self.bytes_dirty(), self._store.dirty_limit()
+        return limit is not None and size > limit
 
     def merge_some(self) -> bool:
         """See `backend.Backend`."""

@@ -71,13 +71,23 @@ class EvolvingCodec(Codec):
     def object_maker(self, name: str, fields: tuple[str, ...]) -> Callable[[tuple[Any, ...]], Any]:
         """See `Codec`."""
         shape = self.shape_named(name)
-        if fields == shape.fields:
+        if fields == shape.fields and shape.settle is None:
             return shape.make
         maker = self._arrangers.get((shape.cls, fields))
         if maker is None:
-            arrange = _arranged(shape, fields, self.notes)
-            maker = self._arrangers[shape.cls, fields] = lambda values: shape.make(arrange(values))
+            maker = self._arrangers[shape.cls, fields] = self._maker(shape, fields)
         return maker
+
+    def _maker(self, shape: Shape, fields: tuple[str, ...]) -> Convert:
+        arrange = _arranged(shape, fields, self.notes)
+        settle = shape.settle
+        if settle is None:
+            return lambda values: shape.make(arrange(values))
+        return lambda values: shape.make(settle(arrange(values), self.note))
+
+    def note(self, text: str) -> None:
+        """Say something once."""
+        self.notes[text] = None
 
     def revived(self, value: Any) -> Any:
         """A value as `StoredCodec` reads it, with instances in place of what stands for them."""
@@ -139,6 +149,6 @@ def _arranged(shape: Shape, fields: tuple[str, ...], notes: dict[str, None]) -> 
     notes.update(
         (f"the field {each!r} of {name} was removed, and what it held is left behind", None) for each in removed
     )
-    if not removed and not added:
+    if not removed and not added and fields != shape.fields:
         notes[f"the fields of {name} are in another order"] = None
     return arrange

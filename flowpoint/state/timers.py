@@ -18,7 +18,7 @@ from typing import Any, Final
 from flowpoint.codec.keys import canonical
 from flowpoint.errors import UserCodeError
 from flowpoint.state.backend import Backend
-from flowpoint.state.kinds import NO_KEY, KeyCell
+from flowpoint.state.handles import NO_KEY, KeyCell
 from flowpoint.state.spec import StateSpec
 
 EVENT: Final = "event"

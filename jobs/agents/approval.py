@@ -47,11 +47,16 @@ def main(folder: str, command: str, value: str = "") -> None:
         match command:
             case "start":
                 graph.invoke({"amount": int(value), "log": []}, config)
-            case "answer":
+            case "answer" if graph.get_state(config).next:
                 graph.invoke(Command(resume=value), config)
         state = graph.get_state(config)
+        if not state.values:
+            print("nothing was started yet")
+            return
         print("log:", state.values["log"], "next:", state.next, "asks:", [asked.value for asked in state.interrupts])
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (3, 4):
+        sys.exit(__doc__)
     main(*sys.argv[1:])

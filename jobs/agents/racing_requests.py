@@ -6,6 +6,7 @@ Shows: FolderSaver for several processes, on_conflict="raise", invoke_with_retry
 is told before its nodes run (durability="sync") and runs again on the new state.
 """
 
+import logging
 import multiprocessing
 import operator
 import sys
@@ -31,6 +32,9 @@ def build() -> StateGraph:
 
 
 def serve(folder: str, name: str, start, lost) -> None:
+    # Each refusal is counted here, so nobody needs to read a line about it.
+    logging.getLogger("flowpoint.agents").setLevel(logging.ERROR)
+
     def count(event) -> None:
         with lost.get_lock():
             lost.value += event.kind == "conflict"
@@ -58,4 +62,6 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
     main(sys.argv[1])

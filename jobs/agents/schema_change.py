@@ -61,6 +61,8 @@ def main(folder: str, version: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3 or sys.argv[2] not in VERSIONS:
+        sys.exit(__doc__)
     logging.basicConfig(format="log: %(message)s", stream=sys.stdout)
     try:
         main(*sys.argv[1:])

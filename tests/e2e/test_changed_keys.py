@@ -53,7 +53,7 @@ def test_keys_of_another_type_are_refused_before_anything_of_them_is_committed(s
     written = committed(shell.folder / "out")
 
     shell.write("keys.py", job_text(step, "number % 10"))
-    refused = shell.run("run", "keys.py", "-p", "2", "--plain", "--set", "checkpoint.interval=200ms")
+    refused = shell.run("run", "keys.py", "-p", "3", "--plain", "--set", "checkpoint.interval=200ms")
 
     assert refused.code == 1
     for part in ("operator 'counts'", "stored as str", "gives number", "--allow-non-restored"):

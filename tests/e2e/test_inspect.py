@@ -137,7 +137,8 @@ def test_words_are_found_with_their_counts(shell: Shell) -> None:
 
     shown = shell.run_ok("inspect", snapshot, "--key", "the")
 
-    assert shown.out == "100\n"
+    assert shown.out == "counts/count: 100\n"
+    assert shell.run_ok("inspect", snapshot, "--operator", "counts", "--state", "count", "--key", "the").out == "100\n"
     assert re.search(r"in\.txt@0 +1000 +to its end", shell.run_ok("inspect", snapshot).out)
     assert shell.run_ok("verify", snapshot).out.startswith("checkpoint 1 of job wordcount is whole: 2 files, 4 entries")
 

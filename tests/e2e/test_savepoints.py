@@ -108,16 +108,40 @@ def test_stop_with_a_savepoint_hands_the_output_on(shell: Shell) -> None:
 
     assert f"--from {savepoint['path']}` continues it" in shell.run("status", "counts").sentence
     refused = shell.run("run", "counts.py")
+    status = shell.run("status", "counts")
+    assert "state           STOPPED\n" in status.out and "refused: cannot continue" in status.out
+    assert f"--from {savepoint['path']}` continues it" in status.sentence
+    parent = shell.run("run", "counts.py", "--from", "backup")
+    assert parent.code == 3
+    assert f"name one of the snapshots in this folder: {Path(savepoint['path']).name}" in parent.sentence
     finish(shell, "--from", savepoint["path"], "-p", "3")
-    stale = shell.run("run", "counts.py", "--from", savepoint["path"])
+    again = shell.run_ok("run", "counts.py", "--from", savepoint["path"])
 
     assert refused.code == 1
     assert "hands its output on" in refused.sentence
-    assert stale.code == 1
-    assert "holds the output of job 'counts'" in stale.sentence
+    assert "finished before" in again.out
     assert written(shell.folder / "out") == expected()
-    # What was refused has changed nothing: the job that finished is still the one that this name stands for.
+    # What was refused or done before has changed nothing: the job that finished is still what this name stands for.
     assert "finished before" in shell.run_ok("run", "counts.py").out
+    assert "state           FINISHED\n" in shell.run("status", "counts").out
+
+
+@pytest.mark.parametrize("claim", [False, True], ids=["no_claim", "claim"])
+def test_the_same_command_with_from_goes_on_after_a_kill(shell: Shell, claim: bool) -> None:
+    start(shell)
+    savepoint = shell.run_ok("stop", "counts", "--to", "backup", "--json").json()["path"]
+    more = ("--from", savepoint, *(("--claim",) if claim else ()), "--set", "checkpoint.retained=1")
+    running = start(shell, *more, rate=1_500)
+    newest = shell.status("counts")["last_checkpoint"]["id"]
+    shell.run_ok("rescale", "counts", "-p", "3")
+    shell.wait_for_status("counts", lambda status: status["last_checkpoint"]["id"] > newest + 1)
+    running.kill()
+
+    again = shell.run_ok("run", "counts.py", *more)
+
+    assert "has already gone on from" in again.out
+    assert "parallelism 3" in again.out
+    assert written(shell.folder / "out") == expected()
 
 
 @pytest.mark.parametrize("claim", [False, True], ids=["no_claim", "claim"])

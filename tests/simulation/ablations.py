@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -29,15 +30,18 @@ from flowpoint.protocol.alignment import BarrierAligner
 from flowpoint.protocol.checkpoint import PendingCheckpoint, collect_operators
 from flowpoint.protocol.membership import WorkerState
 from flowpoint.protocol.watermarks import InputWatermarks
+from flowpoint.runtime import state_assembly as state_assembly_module
 from flowpoint.runtime.channel_state import Recording
 from flowpoint.runtime.parts import Captured, KeyedPart
 from flowpoint.runtime.subtask import Subtask
+from flowpoint.sim.changed_job import ChangedJobScenario
 from flowpoint.sim.faults import FaultKind, FaultMix
 from flowpoint.sim.jobs import JobShape, Topology, draw_shape
 from flowpoint.sim.scenario import JobScenario
 from flowpoint.snapshot import names, writer
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.storage import FolderStorage
+from flowpoint.state.evolution import Evolution
 from flowpoint.transport.inbox import Inbox
 
 
@@ -52,9 +56,15 @@ class Ablation:
     topology: Topology = Topology.COUNT
     takes_back: bool = True
     unaligned: bool = False
+    changes: bool = False
 
     def scenario(self, checked: bool) -> Callable[[int], JobScenario]:
-        """A busy job of several subtasks under these faults; otherwise as the seed draws it."""
+        """A busy job of several subtasks under these faults; otherwise as the seed draws it.
+
+        With `changes` one whose code changes while it is down, under faults that the seed draws as well.
+        """
+        if self.changes:
+            return partial(ChangedJobScenario, checked=checked)
 
         def make(seed: int) -> JobScenario:
             drawn = draw_shape(Random(f"{seed}:ablation"))
@@ -308,6 +318,18 @@ def no_decline_while_restoring(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Subtask, "is_restoring", property(lambda _: False))
 
 
+# ---------------------------------------------------------------------- state of older versions
+
+
+def older_versions_stay_below(patch: pytest.MonkeyPatch) -> None:
+    """After a conversion the next files are put on top of those that hold values of the older version.
+
+    Two guards: the chain of files begins anew, and each file names the versions in it, which the manifest must confirm.
+    """
+    patch.setattr(Evolution, "has_changed", property(lambda _: False))
+    patch.setattr(state_assembly_module, "check_versions", lambda *_: None)
+
+
 ABLATIONS = (
     Ablation("ack before fsync", ack_before_fsync, (FaultKind.POWER_FAILURE,)),
     Ablation("no alignment", no_alignment, KILLS),
@@ -328,4 +350,5 @@ ABLATIONS = (
     Ablation(
         "snapshot while restoring", no_decline_while_restoring, KILLS, topology=Topology.REBALANCED, unaligned=True
     ),
+    Ablation("older versions stay below", older_versions_stay_below, (), changes=True),
 )

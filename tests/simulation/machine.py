@@ -6,7 +6,8 @@ import asyncio
 import json
 
 from flowpoint.model.plan import JobPlan, TaskSpec
-from flowpoint.sim.checkers import OutputChecker, StorageChecker
+from flowpoint.sim.checkers import StorageChecker
+from flowpoint.sim.output_checkers import OutputChecker
 from flowpoint.sim.world import SimWorld
 
 WRITER = object()

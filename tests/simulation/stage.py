@@ -25,12 +25,13 @@ from flowpoint.coordinator.job import Wishes
 from flowpoint.launch.jobfile import JobSource
 from flowpoint.model import messages
 from flowpoint.model.settings import CheckpointSettings, HeartbeatSettings, RestartSettings, Settings, StateSettings
-from flowpoint.sim.checkers import OutputChecker, StorageChecker
+from flowpoint.sim.checkers import StorageChecker
 from flowpoint.sim.faults import FaultKind
 from flowpoint.sim.job import ROOT, install
 from flowpoint.sim.jobs import JOB_FILE, OUTPUT, STORAGE
 from flowpoint.sim.message_checker import MessageChecker
 from flowpoint.sim.network import SimLink
+from flowpoint.sim.output_checkers import OutputChecker
 from flowpoint.sim.scenario import read_output
 from flowpoint.sim.topologies import Row
 from flowpoint.sim.world import Point, SimProcess, SimWorld

@@ -861,3 +861,26 @@ def test_workers_that_are_killed_at_their_start_never_fail_the_job():
     stage.play(script())
 
     assert stage.output() == once_each(*range(1, 10))
+
+
+# ---------------------------------------------------------------------- a storage that is taken away
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_running_job_whose_storage_was_deleted_fails_and_takes_nothing_back(seed):
+    stage = Stage(numbers(20_001, rate=1000) + ROWS, settings(2, interval=0.5), seed=seed, checked=False)
+    published: list[Counter] = []
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: stage.completed(3))
+        await stage.until(lambda: stage.output().total() > 1000)
+        stage.world.files.remove_tree(STORAGE)
+        published.append(stage.output())
+        stage.kill(stage.workers()[0])
+        await stage.finish(run, code=1)
+
+    stage.play(script())
+
+    assert published[0] <= stage.output()
+    assert stage.story("the job is failed", f"cannot go on from the checkpoints in {STORAGE}", "put them back")

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from flowpoint.model import messages
-from flowpoint.sim.checkers import CHECKPOINT, Commit, files_of_manifest, parse_commit
 from flowpoint.sim.jobs import OUTPUT, STORAGE
+from flowpoint.sim.stored_names import CHECKPOINT, Commit, files_of_manifest, parse_commit
 from tests.simulation.stage import LOG, Stage, settings, witness
 
 KEYS = 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flowpoint.sim.checkers import Part, parse_part
+from flowpoint.sim.stored_names import Part, parse_part
 from flowpoint.sim.world import InvariantBroken
 from tests.simulation.machine import Machine
 

@@ -17,9 +17,10 @@ from typing import Any
 
 from flowpoint.errors import LinkLost
 from flowpoint.host.base import Host, Link, Process
-from flowpoint.sim.checkers import OutputChecker, StorageChecker
+from flowpoint.sim.checkers import StorageChecker
 from flowpoint.sim.faults import MACHINE_FAULTS, FaultKind, FaultMix, draw_mix
 from flowpoint.sim.host import SimHost
+from flowpoint.sim.output_checkers import OutputChecker
 from flowpoint.sim.run import ScenarioFactory
 from flowpoint.sim.world import InvariantBroken, SimProcess, SimWorld
 

@@ -4,6 +4,9 @@ This is the hot part: the key is put into the cell that every bound state handle
 it returns is walked through. There is no try per record: what was going on is in a local variable. Where a stream has no
 timestamps, none are touched.
 
+Invariant: what is emitted shares nothing with state that either could be changed by: it is taken over as it is when it is
+yielded (`state.sharing`). So the result does not depend on how many records a batch has.
+
 Not here: timers, and which input a batch came from (`process.py`).
 """
 
@@ -18,7 +21,8 @@ from flowpoint.codec.keys import GroupCache
 from flowpoint.model.elements import Batch
 from flowpoint.runtime.failures import USER_RAISED, Doing, Place, explain, on_record, refuse_single
 from flowpoint.runtime.operators.context import ProcessContext
-from flowpoint.state.kinds import NO_KEY, KeyCell
+from flowpoint.state.handles import NO_KEY, KeyCell
+from flowpoint.state.sharing import Sharing
 
 SINGLE: Final = frozenset({str, bytes, bytearray, dict})
 """Iterable, but surely meant as one record."""
@@ -45,13 +49,15 @@ class Calls:
         cell: KeyCell,
         context: ProcessContext,
         groups: GroupCache | None,
+        sharing: Sharing,
     ) -> None:
-        """`groups`: where there are keys, checks new ones."""
+        """`groups`: where there are keys, checks new ones. `sharing`: of the function's state."""
         self.port = port
         self._uid = uid
         self._function = function
         self._cell = cell
         self._context = context
+        self._sharing = sharing
         if port.key is not None:
             assert groups is not None, uid
             self._key_of: Callable[[Any], Any] = port.key
@@ -60,7 +66,7 @@ class Calls:
             self._key_of = _no_key
             self._known, self._check = {NO_KEY: 0}, _never
 
-    def run(self, batch: Batch) -> Batch:
+    def run(self, batch: Batch) -> Batch:  # noqa: C901  two walks that differ in timestamps alone
         """Call for every record; returns what was emitted, in order.
 
         Where records have timestamps, the context has that of the record, and so has what is emitted. The two walks
@@ -69,9 +75,10 @@ class Calls:
         stamps = batch.timestamps
         out: list[Any] = []
         out_stamps: list[int] | None = None if stamps is None else []
-        extend = out.extend
+        append = out.append
         process = getattr(self._function, self.port.method)
-        key_of, cell, context = self._key_of, self._cell, self._context
+        key_of, cell, context, sharing = self._key_of, self._cell, self._context, self._sharing
+        sharing.emitted = out
         known, check, single = self._known, self._check, SINGLE
         in_key, in_state, in_function, in_result = Doing.KEY, Doing.STATE, Doing.FUNCTION, Doing.RESULT
         value: Any = None
@@ -92,7 +99,8 @@ class Calls:
                         doing = in_result
                         if type(result) in single:
                             raise refuse_single(result)
-                        extend(result)
+                        for emitted in result:
+                            append(sharing.isolated(emitted) if sharing.is_on else emitted)
             else:
                 for value, stamp in zip(batch.values, stamps, strict=True):
                     doing = in_key
@@ -108,13 +116,15 @@ class Calls:
                         doing = in_result
                         if type(result) in single:
                             raise refuse_single(result)
-                        extend(result)
+                        for emitted in result:
+                            append(sharing.isolated(emitted) if sharing.is_on else emitted)
                         out_stamps.extend(repeat(stamp, len(out) - len(out_stamps)))
         except USER_RAISED as error:
             raise_explained(self._place(doing), error, on_record(value), result)
         finally:
             context.timestamp = None
             cell.clear()
+            sharing.emitted = []
         return Batch(out, out_stamps)
 
     def _place(self, doing: Doing) -> Place:

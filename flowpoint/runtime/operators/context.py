@@ -13,7 +13,8 @@ from typing import Any
 
 from flowpoint.errors import UserCodeError
 from flowpoint.model.elements import WATERMARK_MIN, Batch
-from flowpoint.state.kinds import NO_KEY, KeyCell
+from flowpoint.state.handles import NO_KEY, KeyCell
+from flowpoint.state.sharing import Sharing
 from flowpoint.state.timers import TimerService
 
 
@@ -80,20 +81,30 @@ class NoTimers:
 class SideOutputs:
     """Collects what goes into the side outputs of one function that somebody takes; the rest goes nowhere."""
 
-    __slots__ = ("_stamps", "_values")
+    __slots__ = ("_sharing", "_stamps", "_untaken", "_values", "_warn")
 
-    def __init__(self, tags: Iterable[str] = ()) -> None:
+    def __init__(self, tags: Iterable[str], sharing: Sharing, warn: Callable[[str], None]) -> None:
+        """`sharing`: of the function's state. `warn`: takes text for a person."""
         self._values: dict[str, list[Any]] = {tag: [] for tag in tags}
         self._stamps: dict[str, list[int | None]] = {tag: [] for tag in self._values}
+        self._sharing = sharing
+        sharing.aside = self._values
+        self._untaken: set[str] = set()
+        self._warn = warn
 
     def add(self, tag: str, value: Any, timestamp: int | None) -> None:
         """Emit a value into a side output."""
         values = self._values.get(tag)
         if values is not None:
-            values.append(value)
+            values.append(self._sharing.isolated(value) if self._sharing.is_on else value)
             self._stamps[tag].append(timestamp)
         elif not isinstance(tag, str):
             raise UserCodeError(f"ctx.output got the tag {tag!r}, a {type(tag).__name__}: a tag is a str")
+        elif self._values and tag not in self._untaken:
+            # Nobody takes any: that is meant. Somebody takes another one: it may be a slip of the pen.
+            self._untaken.add(tag)
+            taken = ", ".join(map(repr, self._values))
+            self._warn(f"nobody takes the side output {tag!r}, so its values go nowhere; side outputs taken: {taken}")
 
     def take(self) -> Iterator[tuple[str, Batch]]:
         """Everything that has been collected, as batches whose records all have timestamps or all have none."""

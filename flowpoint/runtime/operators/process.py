@@ -25,7 +25,7 @@ from flowpoint.runtime.failures import USER_RAISED, Doing, Place, naming, refuse
 from flowpoint.runtime.operators.calls import SINGLE, Calls, Port, raise_explained
 from flowpoint.runtime.operators.context import NoTimers, OpenContext, ProcessContext, SideOutputs, Timers
 from flowpoint.state.broadcast import BroadcastAccess
-from flowpoint.state.kinds import KeyCell
+from flowpoint.state.handles import KeyCell
 from flowpoint.state.timers import EVENT, PROCESSING, TimerService
 
 LAST_TIMERS_MAX: Final = 1000
@@ -69,13 +69,16 @@ class Process:
         side_tags: Iterable[str] = (),
         has_event_time: bool = False,
         watermark: int = WATERMARK_MIN,
+        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`access`: of the broadcast state. `watermark`: the saved one (rule 15)."""
+        """`access`: of the broadcast state. `watermark`: the saved one (rule 15). `warn`: takes text for a person."""
         self.uid = uid
-        self.sides = SideOutputs(side_tags)
         self.timers_dropped = 0
         self._function = function
         self._cell = keyed.cell if keyed is not None else KeyCell()
+        self._sharing = access.sharing if access is not None else self._cell.sharing
+        assert keyed is None or self._sharing is keyed.cell.sharing, f"the state of {uid} is told of in two places"
+        self.sides = SideOutputs(side_tags, self._sharing, lambda text: warn(f"operator '{uid}': {text}"))
         self._service = keyed.timers if keyed is not None else None
         self._access = access
         self._has_event_time = has_event_time
@@ -85,7 +88,9 @@ class Process:
         self._context = ProcessContext(self._cell, timers, self.sides)
         self._context.watermark = watermark
         groups = keyed.groups if keyed is not None else None
-        self._calls = tuple(Calls(uid, function, port, self._cell, self._context, groups) for port in ports)
+        self._calls = tuple(
+            Calls(uid, function, port, self._cell, self._context, groups, self._sharing) for port in ports
+        )
         self._is_open = False
 
     # ------------------------------------------------------------------ life
@@ -187,6 +192,7 @@ class Process:
         stamps: list[int] = []
         fired = 0
         cell, context = self._cell, self._context
+        self._sharing.emitted = out
         try:
             for key, timestamp in due:
                 fired += 1
@@ -198,6 +204,7 @@ class Process:
         finally:
             context.timestamp = None
             cell.clear()
+            self._sharing.emitted = []
         return Batch(out, stamps if timed else None), fired
 
     def _call_on_timer(self, key: Any, timestamp: int, out: list[Any]) -> None:
@@ -209,7 +216,9 @@ class Process:
                 doing = Doing.RESULT
                 if type(result) in SINGLE:
                     raise refuse_single(result)
-                out.extend(result)
+                sharing = self._sharing
+                for emitted in result:
+                    out.append(sharing.isolated(emitted) if sharing.is_on else emitted)  # noqa: PERF401  `begin` reads it
         except USER_RAISED as error:
             when = f"in on_timer for key {shorten(key)} at {timestamp}"
             raise_explained(Place(self.uid, "process", doing), error, when, result)

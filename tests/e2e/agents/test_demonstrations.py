@@ -52,6 +52,27 @@ def test_a_crash_in_the_third_step_is_resumed_there(tmp_path: Path) -> None:
     assert len(list(outside.glob("booking-*"))) == 1
 
 
+@pytest.mark.parametrize("name", ["approval", "crash_and_resume", "racing_requests", "schema_change", "time_travel"])
+def test_without_arguments_a_demonstration_says_how_to_call_it(tmp_path: Path, name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "jobs/agents" / f"{name}.py")],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"python jobs/agents/{name}.py memory" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [["show"], ["answer", "yes"]])
+def test_before_anything_was_started_the_approval_says_so(tmp_path: Path, command: list[str]) -> None:
+    assert ran(tmp_path, "approval", *command) == ["nothing was started yet"]
+
+
 def test_time_travel_keeps_both_final_states(tmp_path: Path) -> None:
     assert ran(tmp_path, "time_travel") == [
         "first: {'route': 'main', 'trail': ['a', 'b', 'c']}",
@@ -103,7 +124,9 @@ def test_a_field_added_renamed_and_removed_after_deployment_and_rolled_back(tmp_
 
 
 def test_two_processes_race_on_one_thread_and_no_request_is_lost(tmp_path: Path) -> None:
-    lines = ran(tmp_path, "racing_requests")
+    done = run(tmp_path, "racing_requests")
+    lines = done.stdout.splitlines()
+    assert not done.stderr
     assert lines[-1] == "every request is answered exactly once", lines
     assert lines[0].startswith("requests: 40 runs that lost and ran again: ")
 

@@ -130,6 +130,39 @@ def test_union_with_something_else_is_refused():
         Job("demo").source("a source").union([1])
 
 
+@pytest.mark.parametrize("method", ["count", "sum", "min", "max", "reduce", "aggregate"])
+def test_a_keyed_method_without_key_by_says_what_is_missing(method):
+    stream = Job("demo").source("a source").map(abs)
+
+    with pytest.raises(
+        PlanError, match=rf"{method} at test_job.py:\d+ needs a keyed stream.*key_by\(\.\.\.\)\.{method}\("
+    ):
+        getattr(stream, method)()
+
+
+@pytest.mark.parametrize("method", ["map", "count", "sink", "key_by"])
+def test_two_streams_take_nothing_but_process(method):
+    job = Job("demo")
+    connected = job.source("a source").connect(job.source("another"))
+
+    with pytest.raises(PlanError, match=rf"{method} at test_job.py:\d+ cannot follow connect: .*process\("):
+        getattr(connected, method)(abs)
+
+
+@pytest.mark.parametrize("make", [lambda s: s, lambda s: s.key_by(len), lambda s: s.connect(s)])
+def test_what_no_stream_has_is_an_ordinary_attribute_error(make):
+    stream = make(Job("demo").source("a source"))
+
+    assert not hasattr(stream, "windows_of")
+    assert not hasattr(stream, "_anything")
+
+
+def test_connectors_are_found_when_looked_for_in_the_wrong_place():
+    with pytest.raises(ImportError, match="from flowpoint.connectors import FileSink"):
+        from flowpoint import FileSink  # noqa: F401
+    assert not hasattr(flowpoint, "NoSuchThing")
+
+
 @pytest.mark.parametrize("method", ["map", "filter", "flat_map", "key_by", "union", "sink"])
 def test_a_stream_method_right_after_key_by_says_what_is_missing(method):
     keyed = Job("demo").source("a source").key_by(len)
@@ -165,13 +198,15 @@ def test_the_other_methods_of_a_process_function_are_optional():
 
 def test_run_hands_the_job_to_launch(monkeypatch):
     started = []
-    monkeypatch.setattr(flowpoint.launch, "run_job", started.append, raising=False)
+    monkeypatch.setattr(flowpoint.launch, "run_job", lambda job, **flags: started.append((job, flags)), raising=False)
     job = Job("demo")
     assert started == []
 
-    job.run()
+    job.run(take_output=True)
 
-    assert started == [job]
+    ((ran, flags),) = started
+    assert ran is job
+    assert [name for name, is_on in flags.items() if is_on] == ["take_output"]
 
 
 def test_the_public_names_are_the_same_wherever_they_are_imported_from():

@@ -258,7 +258,7 @@ def test_the_list_of_commands_is_not_cut(capsys: Captured, group: list[str]) -> 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["frobnicate"], "no such command 'frobnicate'"),
+        (["frobnicate"], "there is no command 'frobnicate'"),
         (["status"], "missing argument 'JOB'"),
         (["status", "a", "b"], "unexpected extra argument"),
         (["run", "job.py", "--plane"], "no such option '--plane'"),
@@ -332,3 +332,46 @@ def test_the_status_of_a_job_that_ended_tells_how(home: Home, capsys: Captured) 
     data = json.loads(capsys.readouterr().out)
     assert (data["state"], data["reason"], data["ended"]) == ("FAILED", "it broke", 1_790_000_001_000)
     assert data.keys() >= FakeJob().status().keys()
+
+
+def test_a_job_is_forgotten_with_its_checkpoints_and_says_what_went(home: Home, capsys: Captured) -> None:
+    claimed(home).release("stopped", ended=1)
+    home.checkpoints("words").mkdir(parents=True)
+
+    assert execute(["forget", "words"]) == 0
+
+    told = capsys.readouterr().out
+    assert str(home.checkpoints("words")) in told and str(home.job("words").path) in told
+    assert home.known_jobs() == []
+    claimed(home).release("finished", ended=2)
+
+
+def test_checkpoints_can_be_kept_when_a_job_is_forgotten(home: Home, capsys: Captured) -> None:
+    claimed(home).release("stopped", ended=1)
+    home.checkpoints("words").mkdir(parents=True)
+
+    assert execute(["forget", "words", "--keep-checkpoints"]) == 0
+
+    assert f"left where they are: the checkpoints in {home.checkpoints('words')}" in capsys.readouterr().out
+    assert home.checkpoints("words").is_dir() and not home.job("words").path.exists()
+
+
+def test_a_running_job_and_one_that_never_was_are_not_forgotten(home: Home, capsys: Captured) -> None:
+    claim = claimed(home)
+
+    assert execute(["forget", "words"]) == 2
+    assert "cannot forget 'words': it runs" in capsys.readouterr().err
+    assert home.job("words").read_run() is not None
+    claim.release("finished", ended=1)
+    assert execute(["forget", "nothing"]) == 3
+
+
+def test_a_wrong_command_or_name_is_told_with_what_may_be_meant(home: Home, capsys: Captured) -> None:
+    claimed(home).release("stopped", ended=1)
+
+    assert execute(["stauts", "words"]) == 2
+    assert "did you mean `flowpoint status`?" in capsys.readouterr().err
+    assert execute(["status", "wrods"]) == 3
+    assert "did you mean words?" in capsys.readouterr().err
+    assert execute(["status", "/jobs/words.py"]) == 3
+    assert "/jobs/words.py is the file of job words" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -21,7 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowpoint.codec.values import Codec, TypeRegistry, is_immutable
-from flowpoint.errors import BadRecordError
+from flowpoint.errors import BadRecordError, UnknownTypeError
+from flowpoint.host.module_path import JOB_MODULE
 
 
 class Color(Enum):
@@ -335,3 +337,13 @@ def test_values_of_many_levels_come_back_from_columns(levels: int) -> None:
         value = (value, "x")
 
     assert Codec().decode_column(Codec().encode_column([value, value])) == [value, value]
+
+
+def test_a_class_of_a_job_file_is_called_by_the_name_it_has_there() -> None:
+    session = dataclasses.make_dataclass("Session", ["number"])
+    session.__module__ = JOB_MODULE
+
+    with pytest.raises(
+        UnknownTypeError, match=r"of type Session: .*Job\(\.\.\., types=\[Session\]\).*ValueState\(name, Session\)"
+    ):
+        Codec().encode(session(1))

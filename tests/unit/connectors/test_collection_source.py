@@ -56,3 +56,15 @@ async def test_when_the_list_in_the_job_file_became_shorter_then_it_is_lost_inpu
 def test_a_set_is_refused_because_its_order_differs_between_processes() -> None:
     with pytest.raises(PlanError, match="sorted"):
         CollectionSource({"a", "b"})
+
+
+async def test_a_record_that_is_changed_downstream_is_read_again_as_it_was(
+    memory: World, read_all: Callable[..., Any]
+) -> None:
+    source = CollectionSource([{"n": [1]}])
+    (split,) = source.splits()
+    (record,) = await read_all(await source.open(split, None, memory.context()))
+
+    record["n"].append(2)
+
+    assert await read_all(await source.open(split, None, memory.context())) == [{"n": [1]}]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import os
 import resource
 import stat
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from flowpoint.host.disk import SystemDisk
+from flowpoint.host.disk import SystemDisk, make_durable
 
 
 @pytest.fixture
@@ -188,3 +190,35 @@ async def test_an_open_file_stays_readable_when_its_name_is_removed(disk: System
 async def test_a_file_that_is_not_there_cannot_be_opened(disk: SystemDisk, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         await disk.open(str(tmp_path / "nothing"))
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_on_macos_a_drive_that_fails_is_not_asked_a_second_time_and_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fail(_descriptor: int, _command: int) -> None:
+        raise OSError(number, "the drive failed")
+
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", fail)
+
+    with open(tmp_path / "file", "wb") as file, pytest.raises(OSError, match="the drive failed"):
+        make_durable(file.fileno())
+
+
+def test_on_macos_a_file_system_without_full_sync_is_synced_as_well_as_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_descriptor: int, _command: int) -> None:
+        raise OSError(errno.ENOTSUP, "not supported")
+
+    synced = []
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", fail)
+    monkeypatch.setattr(os, "fsync", synced.append)
+
+    make_durable(7)
+
+    assert synced == [7]

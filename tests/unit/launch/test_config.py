@@ -217,6 +217,7 @@ def test_unaligned_checkpoints_are_taken_one_at_a_time_and_exactly_once(how, oth
         ("checkpoint.intervall=1s", "unknown key checkpoint.intervall in --set: did you mean checkpoint.interval?"),
         ("chekpoint.interval=1s", "unknown key chekpoint.interval in --set: did you mean checkpoint.interval?"),
         ("heartbeet.interval=1s", "unknown key heartbeet.interval in --set: did you mean heartbeat.interval?"),
+        ("interval=1s", "unknown key interval in --set: did you mean checkpoint.interval or heartbeat.interval?"),
         ("retained=1", "unknown key retained in --set: did you mean checkpoint.retained?"),
         ("paralelism=1", "unknown key paralelism in --set: did you mean parallelism?"),
         ("checkpoint=1", "checkpoint in --set is a group of keys, not a key: use one of checkpoint.interval,"),

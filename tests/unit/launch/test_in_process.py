@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flowpoint import Job
-from flowpoint.connectors import CallbackSink, CollectionSource, SequenceSource
-from flowpoint.errors import UserCodeError
+from flowpoint.connectors import CallbackSink, CollectionSource, FileSink, SequenceSource
+from flowpoint.errors import ForeignOutputError, UserCodeError
 
 
 def doubling(values: list[int], out: list[Any], **config: Any) -> Job:
@@ -78,3 +80,40 @@ def test_an_error_of_the_authors_own_function_is_raised_with_its_trace() -> None
         job.run()
 
     assert "1 / n" in "".join(caught.value.__notes__)
+
+
+def writing(folder: Path, **config: Any) -> Job:
+    job = Job("writing", config=config)
+    job.source(SequenceSource(0, 10), uid="in").sink(FileSink(folder / "out", format="jsonl"), uid="out")
+    return job
+
+
+def written(folder: Path) -> list[int]:
+    return sorted(int(line) for part in (folder / "out").glob("part-*") for line in part.read_text().splitlines())
+
+
+def test_a_second_call_is_refused_the_output_of_the_first_until_it_is_told_to_take_it(tmp_path: Path) -> None:
+    writing(tmp_path).run()
+
+    with pytest.raises(ForeignOutputError, match=r"in Python: .*job.run\(take_output=True\)\)$"):
+        writing(tmp_path).run()
+    writing(tmp_path).run(take_output=True)
+
+    assert written(tmp_path) == sorted([*range(10), *range(10)])
+
+
+def test_a_job_with_a_storage_is_done_when_it_has_finished_and_can_start_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    storage = {"storage": str(tmp_path / "checkpoints")}
+    writing(tmp_path, checkpoint=storage).run()
+
+    writing(tmp_path, checkpoint=storage).run()
+    told = capsys.readouterr()
+    assert written(tmp_path) == list(range(10))
+    assert "had finished before" in told.err and "job.run(fresh=True)" in told.err
+    assert told.out == ""
+
+    shutil.rmtree(tmp_path / "out")
+    writing(tmp_path, checkpoint=storage).run(fresh=True)
+    assert written(tmp_path) == list(range(10))

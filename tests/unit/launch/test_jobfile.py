@@ -143,7 +143,7 @@ def test_params_that_are_all_looked_at_are_used(write, reading):
 def test_a_missing_param_that_was_mistyped_is_told_as_that(build):
     message = message_of(build, "def build(params):\n    return params['input']\n", inptu="a")
 
-    assert message.endswith("add --param input=VALUE; did you mean inptu?")
+    assert message.endswith("add --param input=VALUE; you gave inptu, which it does not ask for")
 
 
 def test_no_job_at_all_says_what_to_write(build):

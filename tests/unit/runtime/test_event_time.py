@@ -23,8 +23,10 @@ from flowpoint.runtime.operators.calls import Port
 from flowpoint.runtime.operators.process import KeyedParts, Process
 from flowpoint.runtime.operators.timestamps import TimestampAssigner
 from flowpoint.runtime.parts import WatermarkPart
+from flowpoint.state.descriptor import bind
+from flowpoint.state.handles import KeyCell
 from flowpoint.state.heap import HeapBackend
-from flowpoint.state.kinds import KeyCell, MapState, bind
+from flowpoint.state.kinds import MapState
 from flowpoint.state.timers import TimerService
 from tests.unit.runtime.fakes import CODEC, plain
 from tests.unit.runtime.harness import EndlessReader, ListReader, Processing, WallClock, run, running, source

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 import pytest
 
@@ -11,7 +12,7 @@ from flowpoint.runtime.attempt import describe_failure, first_cause
 from flowpoint.runtime.chain import Loop
 from flowpoint.runtime.failures import Doing, Place, explain, naming, users_trace
 from flowpoint.state.kinds import ValueState
-from tests.unit.runtime.fakes import plain
+from tests.unit.runtime.fakes import CODEC, plain
 
 
 def raised(error):
@@ -24,6 +25,11 @@ def raised(error):
 
 def in_user_code(value):
     return 1 / value
+
+
+@dataclass
+class Undeclared:
+    """A class that no job declares."""
 
 
 def users_error():
@@ -57,6 +63,16 @@ def test_a_users_error_shows_the_users_frames_only():
     assert failure.trace.rstrip().endswith("ZeroDivisionError: division by zero")
     assert "flowpoint chain" not in failure.trace
     assert "ExceptionGroup" not in failure.trace
+
+
+def test_data_that_the_engine_cannot_handle_is_one_line_without_the_engines_frames():
+    with pytest.raises(errors.UnknownTypeError) as caught:
+        CODEC.encode([Undeclared()])
+
+    failure = describe_failure(caught.value, 1, 0, [0, 0])
+
+    assert failure.kind == "UnknownTypeError"
+    assert len(failure.trace.splitlines()) == 1
 
 
 def test_an_error_raised_by_a_builtin_has_no_frames_but_its_line():

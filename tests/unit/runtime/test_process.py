@@ -16,8 +16,10 @@ from flowpoint.runtime.chain import HashEmit
 from flowpoint.runtime.operators.calls import Port
 from flowpoint.runtime.operators.process import KeyedParts, Process
 from flowpoint.runtime.pipeline import Pipeline
+from flowpoint.state.descriptor import bind
+from flowpoint.state.handles import NO_KEY, KeyCell
 from flowpoint.state.heap import HeapBackend
-from flowpoint.state.kinds import NO_KEY, KeyCell, ListState, ValueState, bind
+from flowpoint.state.kinds import ListState, ValueState
 from flowpoint.state.timers import TimerService
 from tests.unit.runtime.fakes import CODEC, keyed, plain
 from tests.unit.runtime.harness import EndlessReader, ListReader, Processing, WallClock, run, running, source
@@ -512,3 +514,40 @@ def test_an_error_in_any_stage_is_explained():
 
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     pipeline.close()
+
+
+# ---------------------------------------------------------------- slips of the pen
+
+
+class Tagging(KeyedProcessFunction):
+    def process(self, value, ctx):
+        ctx.output("bad", value)
+
+
+def test_a_value_for_a_side_output_that_nobody_takes_is_told_once_where_another_is_taken():
+    told = []
+    operator = process(Tagging(), side_tags=["bda"], warn=told.append)
+
+    operator.apply(Batch([1, 2]))
+
+    (text,) = told
+    assert "operator 'p'" in text
+    assert "'bad'" in text
+    assert "taken: 'bda'" in text
+
+
+def test_side_outputs_that_nobody_takes_at_all_are_no_slip():
+    told = []
+    process(Tagging(), warn=told.append).apply(Batch([1]))
+
+    assert told == []
+
+
+class SetsTimer(KeyedProcessFunction):
+    def process(self, value, ctx):
+        ctx.timers.event(ctx.timestamp + 10)
+
+
+def test_who_calculates_with_a_timestamp_that_is_not_there_is_told_to_assign_some():
+    with pytest.raises(UserCodeError, match=r"TypeError: .*; ctx.timestamp is None .*assign_timestamps"):
+        process(SetsTimer()).apply(Batch([1]))

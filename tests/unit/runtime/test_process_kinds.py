@@ -12,8 +12,10 @@ from flowpoint.runtime.operators.calls import Port
 from flowpoint.runtime.operators.process import KeyedParts, Process
 from flowpoint.runtime.pipeline import Pipeline
 from flowpoint.state.broadcast import BroadcastAccess, BroadcastState, bind_broadcast
+from flowpoint.state.descriptor import bind
+from flowpoint.state.handles import KeyCell
 from flowpoint.state.heap import HeapBackend
-from flowpoint.state.kinds import KeyCell, ListState, ReducingState, ValueState, bind
+from flowpoint.state.kinds import ListState, ReducingState, ValueState
 from flowpoint.state.timers import TimerService
 from tests.unit.runtime.fakes import CODEC, plain
 
@@ -47,13 +49,12 @@ def process(function, key=first, state=None, has_event_time=True, **more):
 
 def connected(function, keys=(first, first), broadcast=None, **more):
     """The operator of a function with two inputs; `broadcast` says which one is."""
-    state = backend()
+    keyed = keyed_parts(function, backend()) if any(keys) else None
     access = None
     if broadcast is not None:
-        access = BroadcastAccess()
+        access = BroadcastAccess(keyed.cell.sharing if keyed is not None else None)
         bind_broadcast(function, backend(), access)
     ports = tuple(Port(f"process{i + 1}", keys[i], f"key_by({i})", is_broadcast=broadcast == i) for i in (0, 1))
-    keyed = keyed_parts(function, state) if any(keys) else None
     return Process("p", function, ports, lambda: 0, keyed=keyed, access=access, **more)
 
 

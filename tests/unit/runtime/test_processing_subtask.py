@@ -816,6 +816,19 @@ def test_a_sink_that_fails_fails_the_subtask_and_is_named(step, error, kind, wor
     assert sink.closed == 1
 
 
+def test_a_commit_that_cancels_itself_is_named_too():
+    async def main():
+        it = Processing(outlets=[], parts=[sink_part(Refusing("commit", asyncio.CancelledError()))])
+        async with running(it):
+            it.send(1)
+            it.event(Barrier(1))
+            await asyncio.sleep(1)
+            it.subtask.complete(1)
+            return await it.failure()
+
+    assert str(run(main())).startswith("operator 'sink': commit() has cancelled itself")
+
+
 def test_a_committable_that_json_does_not_carry_names_the_sink():
     class Odd(FakeSink):
         async def prepare(self, checkpoint):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from flowpoint.errors import Fenced, OutcomeUnknown, SnapshotError, StorageError
+from flowpoint.errors import Fenced, LostLogError, OutcomeUnknown, SnapshotError, StorageError
 from flowpoint.snapshot import names
 from flowpoint.snapshot.commit_log import CommitLog, decode_entry, encode_entry
 from flowpoint.snapshot.storage import Chunks, FolderStorage
@@ -64,6 +64,22 @@ async def test_a_newer_attempt_fences_another_process_that_has_not_seen_it() -> 
     with pytest.raises(Fenced):
         await old.complete(1)
     assert [entry.attempt for entry in await new.log.entries()] == [1, 2, 2]
+
+
+@pytest.mark.parametrize("left", [0, 2])
+async def test_a_log_whose_newest_entries_were_removed_is_neither_a_new_one_nor_an_older_one(left: int) -> None:
+    coordinator = Coordinator(MemoryDisk())
+    await coordinator.begin()
+    await coordinator.complete(1)
+    newest = await coordinator.complete(2)
+
+    await coordinator.storage.delete(*map(names.commit_entry, range(left + 1, newest.number + 1)))
+
+    with pytest.raises(LostLogError, match="entry 3 was in it"):
+        await coordinator.log.entries()
+    with pytest.raises(LostLogError):
+        await coordinator.begin()
+    assert len(await coordinator.storage.list(names.COMMITS)) == left
 
 
 async def test_an_old_number_that_was_cleaned_away_is_no_way_in() -> None:
@@ -146,8 +162,8 @@ async def test_an_append_that_landed_on_an_old_number_is_unknown() -> None:
     await coordinator.begin()
     await coordinator.log.append("savepoint", 1)
     # As though this very attempt had gone on elsewhere, and the number had been cleaned away.
-    await coordinator.storage.delete(names.commit_entry(2))
     elsewhere = replace((await coordinator.log.entries())[0], number=3, kind="savepoint")
+    await coordinator.storage.delete(names.commit_entry(2))
     await coordinator.storage.put_if_absent(names.commit_entry(3), [encode_entry(elsewhere)])
     coordinator.log._known.pop(2, None)
     with pytest.raises(OutcomeUnknown, match="an old one that was cleaned away"):

@@ -63,6 +63,10 @@ async def test_a_missing_manifest_is_an_incomplete_snapshot() -> None:
         await read_manifest(Coordinator(MemoryDisk()).storage, "chk-1-a1")
 
 
+def change_committable(committable: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
+    return lambda body: body["operators"]["counts"]["subtasks"][0].update(committables=[committable])
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -112,6 +116,11 @@ def change_file(field: str, value: object) -> Callable[[dict[str, Any]], None]:
         (lambda body: body["operators"]["counts"].update(parallelism=2), "has parallelism 2 and 1 subtasks"),
         (lambda body: body["operators"]["counts"]["subtasks"][0].update(other=1), "subtask 0 of operator 'counts'"),
         (lambda body: body["operators"]["counts"]["subtasks"][0].update(splits=[1]), "split or committable"),
+        (lambda body: body["operators"]["counts"]["subtasks"][0].update(splits=[{}]), "split or committable"),
+        (change_committable({"checkpoint": "7", "data": {}}), "split or committable"),
+        (change_committable({"checkpoint": 7}), "split or committable"),
+        (change_committable({"checkpoint": 7, "data": {}, "files": ["a-file-of-nobody"]}), "split or committable"),
+        (change_committable({"checkpoint": 7, "data": {}, "files": [[]]}), "split or committable"),
         (change_file("path", "../../etc/passwd.txt"), "a file of subtask 0 of operator 'counts'"),
         (change_file("path", "/etc/passwd.txt"), "a file of subtask 0 of operator 'counts'"),
         (change_file("bytes", -1), "a file of subtask 0 of operator 'counts'"),

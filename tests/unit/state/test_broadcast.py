@@ -10,8 +10,10 @@ from flowpoint.codec.values import Codec
 from flowpoint.errors import BadRecordError, UserCodeError
 from flowpoint.model.manifest import StateFile
 from flowpoint.state.broadcast import BroadcastAccess, BroadcastState, bind_broadcast
+from flowpoint.state.descriptor import bind
+from flowpoint.state.handles import KeyCell
 from flowpoint.state.heap import HeapBackend
-from flowpoint.state.kinds import KeyCell, ValueState, bind
+from flowpoint.state.kinds import ValueState
 
 
 class Function:

@@ -11,8 +11,10 @@ import pytest
 from flowpoint.codec.values import Codec
 from flowpoint.errors import BadRecordError, PlanError, UserCodeError
 from flowpoint.model.manifest import StateFile
+from flowpoint.state.descriptor import bind, declared
+from flowpoint.state.handles import NO_KEY, KeyCell
 from flowpoint.state.heap import HeapBackend
-from flowpoint.state.kinds import NO_KEY, KeyCell, ListState, MapState, ReducingState, ValueState, bind, declared
+from flowpoint.state.kinds import ListState, MapState, ReducingState, ValueState
 
 
 class Function:

@@ -11,8 +11,8 @@ from flowpoint.codec.keys import canonical
 from flowpoint.codec.values import Codec
 from flowpoint.errors import UserCodeError
 from flowpoint.model.manifest import StateFile
+from flowpoint.state.handles import KeyCell
 from flowpoint.state.heap import HeapBackend
-from flowpoint.state.kinds import KeyCell
 from flowpoint.state.timers import EVENT, PROCESSING, TimerService
 
 

@@ -1,0 +1,42 @@
+"""The jobs in docs/operators.md and docs/connectors.md run as they stand there, and do what the text says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.e2e.shell import ROOT, Shell, committed
+
+
+def run_job(shell: Shell, document: str, name: str) -> None:
+    """Run the job that begins with the line "# name"."""
+    (text,) = re.findall(
+        rf"```python\n(# {re.escape(name)}\n.*?)```", (ROOT / "docs" / document).read_text(), re.DOTALL
+    )
+    shell.write(name, text)
+    shell.run_ok("run", name, "-p", "1", "--plain", timeout=60)
+
+
+def test_the_function_with_everything_in_it_runs(shell: Shell) -> None:
+    run_job(shell, "operators.md", "clicks.py")
+
+    assert sorted(record["user"] for record in committed(shell.folder / "out")) == ["a", "b"]
+    assert committed(shell.folder / "late") == []
+
+
+def test_sessions_are_right_though_records_of_the_next_one_come_before_the_timer(shell: Shell) -> None:
+    run_job(shell, "operators.md", "sessions.py")
+
+    assert sorted(tuple(record.values()) for record in committed(shell.folder / "out")) == [
+        ("a", 0, 1800, 4),
+        ("a", 5000, 5999, 2),
+        ("b", 100, 100, 1),
+        ("b", 1100, 1100, 1),
+    ]
+
+
+def test_a_source_and_a_sink_of_ones_own_lose_and_double_nothing(shell: Shell) -> None:
+    run_job(shell, "connectors.md", "own.py")
+
+    lines = [line for part in Path(shell.folder / "lines").iterdir() for line in part.read_text().split()]
+    assert sorted(map(int, lines)) == list(range(1000))
