@@ -93,7 +93,7 @@ class Claim:
                 _remove_sockets(self.folder)
             if self.previous is not None:
                 self.record(replace(self.previous, socket="", token="", workers=(), refused=reason))
-        except StorageError:
+        except (StorageError, UsageError):
             return  # the person has heard it, and the log of the job tells it
         finally:
             os.close(self._lock)

@@ -316,16 +316,6 @@ def test_a_dataclass_with_post_init_comes_back_as_it_was() -> None:
     assert Codec(registry).decode_column(Codec(registry).encode_column([value])) == [value]
 
 
-def test_a_class_of_a_job_file_is_called_by_the_name_it_has_there() -> None:
-    session = dataclasses.make_dataclass("Session", ["number"])
-    session.__module__ = JOB_MODULE
-
-    with pytest.raises(
-        UnknownTypeError, match=r"of type Session: .*Job\(\.\.\., types=\[Session\]\).*ValueState\(name, Session\)"
-    ):
-        Codec().encode(session(1))
-
-
 @pytest.mark.parametrize("wrap", [lambda v: (v,), lambda v: {"a": v}, lambda v: (v, [v]) if v == 1 else (v,)])
 @pytest.mark.parametrize("levels", [1200, 3000])
 def test_a_value_that_is_nested_too_deeply_is_refused_in_whatever_way_it_is_written(
@@ -347,3 +337,13 @@ def test_values_of_many_levels_come_back_from_columns(levels: int) -> None:
         value = (value, "x")
 
     assert Codec().decode_column(Codec().encode_column([value, value])) == [value, value]
+
+
+def test_a_class_of_a_job_file_is_called_by_the_name_it_has_there() -> None:
+    session = dataclasses.make_dataclass("Session", ["number"])
+    session.__module__ = JOB_MODULE
+
+    with pytest.raises(
+        UnknownTypeError, match=r"of type Session: .*Job\(\.\.\., types=\[Session\]\).*ValueState\(name, Session\)"
+    ):
+        Codec().encode(session(1))
