@@ -13,6 +13,7 @@ import click
 
 from flowpoint.errors import FlowPointError
 from flowpoint.launch.control import Event
+from flowpoint.model.texts import TRACE_CHARACTERS_MAX, cut
 
 INTERRUPTED = 130
 _PACKAGE = str(Path(__file__).parent.parent)
@@ -41,7 +42,8 @@ def report(error: BaseException, *, debug: bool) -> int:
             if debug:
                 traceback.print_exception(error)
             elif error.__cause__ is not None and _is_users(error.__cause__):
-                traceback.print_exception(error.__cause__, chain=False)
+                trace = "".join(traceback.format_exception(error.__cause__, chain=False))
+                print(cut(trace, TRACE_CHARACTERS_MAX), end="", file=sys.stderr)
             return error.exit_code
         case _:
             _say(f"this is a bug in FlowPoint: {type(error).__name__}: {error}; please report it with these lines")

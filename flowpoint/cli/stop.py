@@ -24,7 +24,12 @@ def command(job: str, to: str | None, drain: bool, as_json: bool) -> None:
     what they emit is committed. Such a job is done; only `run --resume-drained` goes on from it.
     """
     wishes: dict[str, object] = {**({"to": to} if to else {}), **({"drain": True} if drain else {})}
-    checkpoint = JobClient.of(Home.from_environment(), job).post("/stop", wishes or None)
+
+    def say_why() -> None:
+        text = f"waiting for the last checkpoint of job {job!r} and its sinks; `flowpoint cancel {job}` ends it at once"
+        click.echo(text, err=True)
+
+    checkpoint = JobClient.of(Home.from_environment(), job).post("/stop", wishes or None, on_wait=say_why)
     if as_json:
         output.print_json(checkpoint)
     elif to:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _LENGTH: Final = struct.Struct(">I")
 _WIDTH_MAX: Final = 256
+_LEVELS_MAX: Final = 32
+"""Columns within columns. What is nested deeper is left to `Codec.encode`, which says what is nested too deeply."""
 
 
 class _Form(IntEnum):
@@ -38,32 +40,32 @@ class _Form(IntEnum):
     OBJECTS = 3
 
 
-def encode(codec: Codec, values: list[Any]) -> bytes:
-    """The bytes of a list of values."""
-    if not values:
+def encode(codec: Codec, values: list[Any], level: int = 0) -> bytes:
+    """The bytes of a list of values. `level`: how many lists of columns it stands in."""
+    if not values or level >= _LEVELS_MAX:
         return bytes([_Form.LIST]) + codec.encode(values)
     first = type(values[0])
     if first is str or first is int or first is float or set(map(type, values)) != {first}:
         return bytes([_Form.LIST]) + codec.encode(values)
     if first is tuple:
-        return _encode_tuples(codec, values)
+        return _encode_tuples(codec, values, level)
     if first is dict:
-        return _encode_dicts(codec, values)
+        return _encode_dicts(codec, values, level)
     shape = codec.registry.shape(first)
     if shape is not None and shape.fields:
         head = codec.encode([codec.registry.name_of(first), list(shape.fields)])
-        return _joined(_Form.OBJECTS, head, _columns(codec, zip(*map(shape.take, values), strict=True)))
+        return _joined(_Form.OBJECTS, head, _columns(codec, zip(*map(shape.take, values), strict=True), level))
     return bytes([_Form.LIST]) + codec.encode(values)
 
 
-def _encode_tuples(codec: Codec, values: list[tuple[Any, ...]]) -> bytes:
+def _encode_tuples(codec: Codec, values: list[tuple[Any, ...]], level: int) -> bytes:
     width = len(values[0])
     if not 0 < width <= _WIDTH_MAX or set(map(len, values)) != {width}:
         return bytes([_Form.LIST]) + codec.encode(values)
-    return _joined(_Form.TUPLES, b"", _columns(codec, zip(*values, strict=True)))
+    return _joined(_Form.TUPLES, b"", _columns(codec, zip(*values, strict=True), level))
 
 
-def _encode_dicts(codec: Codec, values: list[dict[Any, Any]]) -> bytes:
+def _encode_dicts(codec: Codec, values: list[dict[Any, Any]], level: int) -> bytes:
     names = tuple(values[0])
     # Keys that are equal may still differ in type (True, 1, a StrEnum member): only plain str keys are taken together.
     alike = (
@@ -74,11 +76,13 @@ def _encode_dicts(codec: Codec, values: list[dict[Any, Any]]) -> bytes:
     )
     if not alike:
         return bytes([_Form.LIST]) + codec.encode(values)
-    return _joined(_Form.DICTS, codec.encode(list(names)), _columns(codec, zip(*map(dict.values, values), strict=True)))
+    return _joined(
+        _Form.DICTS, codec.encode(list(names)), _columns(codec, zip(*map(dict.values, values), strict=True), level)
+    )
 
 
-def _columns(codec: Codec, columns: Any) -> list[bytes]:
-    return [encode(codec, list(column)) for column in columns]
+def _columns(codec: Codec, columns: Any, level: int) -> list[bytes]:
+    return [encode(codec, list(column), level + 1) for column in columns]
 
 
 def _joined(form: _Form, head: bytes, columns: list[bytes]) -> bytes:

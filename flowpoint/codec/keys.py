@@ -44,6 +44,7 @@ _EPOCH: Final = datetime(1970, 1, 1)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _ZONE_FARTHEST: Final = timedelta(days=1) - _MICROSECOND
 _DECIMAL_DIGITS_MAX: Final = 4096
+_NESTING_MAX: Final = 100
 # What msgpack puts before a str of so many bytes.
 _STR_HEADS: Final = tuple(bytes([0xA0 + size]) if size < 32 else bytes([0xD9, size]) for size in range(256))
 _HASH_MAX: Final = (1 << 32) - 1
@@ -72,7 +73,7 @@ def canonical(key: Any) -> bytes:
     """The bytes that stand for a key: the same for every key that is equal to it, and for no other.
 
     Raises:
-        BadRecordError: the key is NaN, or of a type that cannot be a key.
+        BadRecordError: the key is NaN, of a type that cannot be a key, or nested too deeply.
 
     Example:
         >>> canonical(1) == canonical(True) == canonical(1.0)
@@ -80,7 +81,31 @@ def canonical(key: Any) -> bytes:
     """
     if type(key) is str:
         return _canonical_str(key)
-    return _pack(_form(key))
+    try:
+        data = _pack(_form(key))
+    except (ValueError, RecursionError) as error:
+        # Msgpack's limit, or Python's.
+        raise (_too_deep(key) if _is_too_deep(key) else error) from None
+    # Each level takes a byte: most keys need not be looked at.
+    if len(data) > _NESTING_MAX and _is_too_deep(key):
+        raise _too_deep(key)
+    return data
+
+
+def _too_deep(key: Any) -> BadRecordError:
+    return BadRecordError(
+        f"cannot use {shortened(key)} as a key: it is nested more than {_NESTING_MAX} levels deep; flatten it"
+    )
+
+
+def _is_too_deep(key: Any) -> bool:
+    """Whether tuples and frozensets in a key are nested deeper than can be read back: that takes the C stack."""
+    level = [key]
+    for _ in range(_NESTING_MAX + 1):
+        level = [item for outer in level if isinstance(outer, (tuple, frozenset)) for item in outer]
+        if not level:
+            return False
+    return True
 
 
 def from_canonical(data: bytes | memoryview, registry: TypeRegistry | None = None) -> Any:

@@ -57,6 +57,7 @@ _NESTING_MAX: Final = 100
 # First bytes of msgpack's bin and ext formats: where none of them occurs, nothing was mistaken for them.
 _BIN_OR_EXT: Final = tuple(bytes([first]) for first in (*range(0xC4, 0xCA), *range(0xD4, 0xD9)))
 _find_bin_or_ext: Final = re.compile(b"[" + b"".join(_BIN_OR_EXT) + b"]").search
+_FEW: Final = 32  # elements up to which looking at their types beats looking through their bytes
 _SHORT: Final = 512  # bytes up to which one regular expression beats eleven searches
 
 
@@ -98,7 +99,11 @@ def is_immutable(value: object) -> bool:
         return True
     if tp is tuple or tp is frozenset:
         assert isinstance(value, (tuple, frozenset))
-        return IMMUTABLE.issuperset(map(type, value)) or all(map(is_immutable, value))
+        try:
+            return IMMUTABLE.issuperset(map(type, value)) or all(map(is_immutable, value))
+        except RecursionError:
+            # Nobody looks so deep. Whoever encodes it for a copy says that it is nested too deeply.
+            return False
     return isinstance(value, Enum)
 
 
@@ -164,6 +169,8 @@ class Codec:
         data = self._pack(value)
         tp = type(value)
         if tp in SCALARS:
+            return data
+        if tp is list and len(value) <= _FEW and SCALARS.issuperset(map(type, value)):
             return data
         if tp in _MISTAKEN:
             refuse_mistaken((value,))

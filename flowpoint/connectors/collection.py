@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from flowpoint.codec.isolating import Isolator
+from flowpoint.connectors.positions import check_position
 from flowpoint.errors import LostInputError, PlanError
 from flowpoint.runtime.contracts import END, ConnectorContext, EndOfSplit, Split
 
@@ -45,8 +46,12 @@ class CollectionSource:
         return [Split(str(i), {"first": first, "end": end}) for i, (first, end) in enumerate(pairwise(cuts))]
 
     async def open(self, split: Split, position: Any, ctx: ConnectorContext) -> _RangeReader:
-        """A reader at an index of the list. Raises LostInputError when the list has become shorter."""
+        """A reader at an index of the list.
+
+        Raises LostInputError when the list has become shorter, IncompatibleStateError for an index outside of the split.
+        """
         first, end = split.data["first"], split.data["end"]
+        check_position(position, split.id, first, end, ctx)
         start = first if position is None else position
         if end > len(self._values):
             text = (

@@ -23,6 +23,7 @@ from flowpoint.connectors.file_streams import ByteStream, CompressedStream, Plai
 from flowpoint.connectors.line_formats import LineFormat
 from flowpoint.connectors.line_framing import LineFramer, LineTooLongError
 from flowpoint.errors import BadRecordError, LostInputError
+from flowpoint.host.base import FileStat
 from flowpoint.runtime.contracts import END, ConnectorContext, EndOfSplit
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -256,8 +257,8 @@ async def open_reader(
     if position is not None and not part.compression and position >= part.end:
         return EmptyReader(position)
     stat = await ctx.disk.stat(part.path)
-    if stat is None or stat.size < part.size:
-        seen = "the file is gone" if stat is None else f"it ends at byte {stat.size} now"
+    seen = _what_is_wrong(stat, part)
+    if seen:
         text = (
             f"cannot read {part.path} from position {part.start if position is None else position}: {seen}, but it had"
             f" {part.size} bytes when the job listed it; restore the file, or pass --skip-lost-input to go on without"
@@ -265,12 +266,21 @@ async def open_reader(
         if not ctx.skip_lost_input:
             raise LostInputError(text)
         ctx.log(f"source {ctx.uid!r}: {text}")
-        if stat is None or (position or part.start) >= stat.size:
+        if stat is None or stat.is_dir or stat.is_other or (position or part.start) >= stat.size:
             return EmptyReader(position)
         part = replace(part, end=min(part.end, stat.size), size=stat.size)
-    elif position is not None and stat.size == part.size and stat.mtime_ms != part.mtime_ms:
+    elif position is not None and stat is not None and stat.size == part.size and stat.mtime_ms != part.mtime_ms:
         ctx.log(f"source {ctx.uid!r}: {part.path} was changed since the job listed it; going on at byte {position}")
     return FileReader(part, line_format, skip_bad, ctx, position)
+
+
+def _what_is_wrong(stat: FileStat | None, part: FileRange) -> str:
+    """Why the file cannot be the one that was listed; "" when it may be."""
+    if stat is None:
+        return "the file is gone"
+    if stat.is_dir or stat.is_other:
+        return "it is a folder now" if stat.is_dir else "it is no regular file now"
+    return f"it ends at byte {stat.size} now" if stat.size < part.size else ""
 
 
 class EmptyReader:

@@ -36,9 +36,9 @@ class FileSink:
     files of another job, or of an earlier job that started over, is refused unless `--take-output` is given (then the
     files that are there stay, beside the new ones).
 
-    `lines` takes str records without line breaks; `jsonl` takes what JSON can give back: None, bool, int, finite
-    float, str, lists and tuples (as arrays), dicts with str keys. Everything else fails the job with the value and a
-    hint. The text is UTF-8.
+    `lines` takes str records without line breaks, or what else reading would take away; `jsonl` takes what JSON can
+    give back: None, bool, int, finite float, str, lists and tuples (as arrays), dicts with str keys. Everything else
+    fails the job with the value and a hint. The text is UTF-8.
 
     >>> FileSink("out", format="jsonl")
     FileSink('out', format='jsonl')
@@ -150,6 +150,7 @@ class FileSink:
             raise LostOutputError(
                 f"sink {ctx.uid!r} cannot publish {final} of checkpoint {checkpoint} ({committable['records']} records):"
                 f" it is not in {folder}, nor is its hidden file {committable['hidden']}, and the folder does not say that"
-                " it was ever published; if the folder was moved or deleted, put it back, or start over with --fresh"
+                f" it was ever published; if the folder was moved, remove the new {folder} that stands in its place and move"
+                " the old one back; if it was deleted, start over with --fresh"
             )
         ctx.log(f"sink {ctx.uid!r}: {final} was published before and is gone from {folder}; a reader has taken it")

@@ -21,6 +21,7 @@ from typing import Any, Final
 from flowpoint.connectors.file_reader import EmptyReader, FileRange, FileReader, open_reader
 from flowpoint.connectors.file_streams import COMPRESSED
 from flowpoint.connectors.line_formats import line_format
+from flowpoint.connectors.positions import check_position
 from flowpoint.errors import PlanError
 from flowpoint.runtime.contracts import ConnectorContext, Split
 
@@ -39,9 +40,9 @@ class FileSource:
     to the working directory of `run`. Files ending in .gz, .bz2 or .xz are decompressed; each is one split. Other files
     are cut into ranges of 1 to 64 MB. The files are listed once: what is appended or added later is not read.
 
-    Records are str for `lines` (a line ends with a newline; a carriage return before it is removed) and what
-    `json.loads` makes of the line for `jsonl` (blank lines are passed over). The encoding is UTF-8. A bad line fails
-    the job with the file and the byte offset (`on_error="fail"`) or is counted and logged (`on_error="skip"`).
+    Records are str for `lines` (a line ends with a newline; a carriage return before it is removed) and the value that
+    the line is in JSON for `jsonl` (blank lines are passed over; NaN is not JSON). The encoding is UTF-8. A bad line
+    fails the job with the file and the byte offset (`on_error="fail"`) or is counted and logged (`on_error="skip"`).
 
     >>> FileSource("books/*.txt")
     FileSource('books/*.txt')
@@ -84,8 +85,14 @@ class FileSource:
         ]
 
     async def open(self, split: Split, position: Any, ctx: ConnectorContext) -> FileReader | EmptyReader:
-        """A reader for a range of a file. Raises LostInputError when the file is not what it was."""
-        return await open_reader(FileRange(**split.data), self._format, self._on_error == "skip", position, ctx)
+        """A reader for a range of a file.
+
+        Raises LostInputError when the file is not what it was, IncompatibleStateError for a position outside of the range.
+        """
+        part = FileRange(**split.data)
+        # The last line of a range may reach beyond its end. How much text a compressed file has shows when it is read.
+        check_position(position, split.id, part.start, None if part.compression else part.size, ctx)
+        return await open_reader(part, self._format, self._on_error == "skip", position, ctx)
 
     def _files(self) -> list[str]:
         found: set[str] = set()

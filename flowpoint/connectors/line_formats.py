@@ -1,7 +1,8 @@
 """Bytes to records and back, a block at a time, for files of lines: `lines` (plain text) and `jsonl` (one JSON a line).
 
 A line ends with "\\n". Reading takes one "\\r" before it away, so that files from Windows give the same records.
-Writing refuses what would not come back: a text with a line break in it, and for jsonl every value for which
+Writing refuses what would not come back: a text with a line break in it, with a "\\r" at its end or a byte order mark at
+its beginning (of a file, reading takes that away), and for jsonl every value for which
 `json.loads` of the written line would not equal the value (tuples come back as lists, that much is JSON). So NaN, sets,
 dates, dict keys that are not str, ... are refused with a hint instead of being turned silently into something else.
 
@@ -23,12 +24,13 @@ from collections.abc import Iterable
 from itertools import chain
 from math import isfinite
 from types import NoneType
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import msgspec
 
 from flowpoint.errors import PlanError
 
+_MARK: Final = "\ufeff"
 _SCALARS: Final = frozenset({str, int, bool, NoneType})
 _ARRAYS: Final = frozenset({tuple, list})
 _PLAIN: Final = _SCALARS | _ARRAYS | {float, dict}
@@ -77,7 +79,7 @@ class Lines:
     def encode(self, values: list[Any]) -> bytes:
         try:
             text = "\n".join(values) + "\n"
-            if text.count("\n") == len(values):
+            if text.count("\n") == len(values) and "\r\n" not in text and not _begins_with_mark(text):
                 return text.encode()
         except (TypeError, UnicodeEncodeError):
             pass  # the search below finds the value and says it better
@@ -128,8 +130,8 @@ class JsonLines:
         if not text or text.isspace():
             return []
         try:
-            # The standard library also takes what Python programs write: NaN, lone surrogates, 1e400.
-            return [json.loads(text)]
+            # The standard library also takes lone surrogates and 1e400, which are JSON, too.
+            return [json.loads(text, parse_constant=_refuse_constant)]
         except RecursionError:
             raise ValueError("nested too deeply") from None
 
@@ -145,12 +147,25 @@ def line_format(name: str, connector: str) -> LineFormat:
     raise PlanError(f"{connector}: format={name!r} is not supported{later}; use 'lines' or 'jsonl'")
 
 
+def _begins_with_mark(text: str) -> bool:
+    """Whether any line begins with a byte order mark: it may come to stand at the beginning of a file."""
+    return _MARK in text and (text.startswith(_MARK) or f"\n{_MARK}" in text)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON value")
+
+
 def _why_no_line(values: Iterable[Any]) -> str:
     for value in values:
         if not isinstance(value, str):
             return f"{_shown(value)}: format 'lines' takes str; use .map(str) before the sink, or format='jsonl'"
         if "\n" in value:
             return f"{_shown(value)}: a line break inside would make it two lines; use format='jsonl'"
+        if value.endswith("\r"):
+            return f"{_shown(value)}: a carriage return at the end is lost when the line is read; use format='jsonl'"
+        if value.startswith(_MARK):
+            return f"{_shown(value)}: a byte order mark at the beginning is lost when it is read; use format='jsonl'"
         if any("\ud800" <= char <= "\udfff" for char in value):
             return f"{_shown(value)}: a lone surrogate has no UTF-8 form; use format='jsonl'"
     raise AssertionError("every value fits a line, yet the batch did not")

@@ -18,6 +18,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any, Final
 
+from flowpoint.connectors.positions import check_position
 from flowpoint.errors import PlanError
 from flowpoint.runtime.contracts import END, Clock, ConnectorContext, EndOfSplit, Split
 
@@ -63,9 +64,13 @@ class SequenceSource:
         ]
 
     async def open(self, split: Split, position: Any, ctx: ConnectorContext) -> _SequenceReader:
-        """A reader that has given `position` numbers of its split already."""
+        """A reader that has given `position` numbers of its split already.
+
+        Raises IncompatibleStateError for a position outside of the split.
+        """
         data = split.data
         numbers = range(data["start"], data["end"], data["step"])
+        check_position(position, split.id, 0, len(numbers), ctx)
         pace = None if self._rate is None else _Pace(self._rate, data["index"], data["of"], ctx.clock)
         return _SequenceReader(numbers, position or 0, pace)
 

@@ -19,6 +19,7 @@ from flowpoint.coordinator.crew import Loss
 from flowpoint.errors import FINAL_ERRORS, CheckpointFailed, DiedAtStart, LinkLost, WorkerLost
 from flowpoint.model import messages
 from flowpoint.model.settings import Settings
+from flowpoint.model.texts import MESSAGE_CHARACTERS_MAX, cut
 from flowpoint.protocol import job_events as ev
 from flowpoint.protocol.checkpoint import FailureCounter
 from flowpoint.protocol.job_table import OVER, JobState
@@ -138,7 +139,7 @@ def failure_of(error: Exception, attempt: int) -> messages.Failure:
         subtask=[],
         operator=getattr(error, "operator", ""),
         kind=type(error).__name__,
-        message=str(error),
+        message=cut(str(error), MESSAGE_CHARACTERS_MAX),
         trace="",
         retry=not isinstance(error, FINAL_ERRORS),
     )

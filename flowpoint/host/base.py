@@ -76,11 +76,12 @@ class OpenFile(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileStat:
-    """Facts about a path. `mtime_ms` is epoch ms."""
+    """Facts about a path. `mtime_ms` is epoch ms. `is_other`: neither a regular file nor a folder, such as a FIFO."""
 
     size: int
     mtime_ms: int
     is_dir: bool
+    is_other: bool = False
 
 
 class Disk(Protocol):

@@ -286,4 +286,5 @@ def stat_path(path: str) -> FileStat | None:
         facts = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return FileStat(facts.st_size, facts.st_mtime_ns // 1_000_000, stat.S_ISDIR(facts.st_mode))
+    is_dir, is_file = stat.S_ISDIR(facts.st_mode), stat.S_ISREG(facts.st_mode)
+    return FileStat(facts.st_size, facts.st_mtime_ns // 1_000_000, is_dir, is_other=not is_dir and not is_file)

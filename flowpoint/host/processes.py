@@ -22,7 +22,7 @@ from contextlib import suppress
 
 import psutil
 
-from flowpoint.errors import InternalError, TransientError, WorkerLost
+from flowpoint.errors import InternalError, TransientError, UsageError, WorkerLost
 from flowpoint.host.base import ORPHANED_EXIT_CODE
 from flowpoint.host.module_path import command_of
 from flowpoint.host.start_times import is_same_start
@@ -30,6 +30,10 @@ from flowpoint.host.start_times import is_same_start
 PR_SET_PDEATHSIG = 1
 _OPEN_FILES_MAX = 10_240
 """As many as macOS grants whatever it says its limit is."""
+
+_OPEN_FILES_MIN = 48
+_OPEN_FILES_PER_WORKER = 4
+"""Of any process of a job, at its start: links to each other, files of its state, those that Python has open."""
 
 KILL_SECONDS_MAX = 10.0
 """A process that is still there so long after SIGKILL hangs in the kernel."""
@@ -129,6 +133,22 @@ def allow_open_files() -> None:
     wanted = _OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES_MAX)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def require_open_files(workers: int) -> None:
+    """Refuse to start what would fail, again and again, for want of files that may be open.
+
+    Raises:
+        UsageError: this user's limit is too low for a job with so many workers.
+    """
+    allow_open_files()
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = _OPEN_FILES_MIN + _OPEN_FILES_PER_WORKER * workers
+    if allowed != resource.RLIM_INFINITY and allowed < needed:
+        raise UsageError(
+            f"cannot run a job with {workers} workers where a process may have {allowed} files open: it needs "
+            f"{needed}; raise the limit with `ulimit -n {max(1024, needed)}`"
+        )
 
 
 def kill_stale(pid: int, start_time: float) -> bool:

@@ -9,17 +9,16 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from random import Random, SystemRandom
 from typing import Any, TypeVar
 
 from flowpoint.errors import InternalError
-from flowpoint.host import heartbeat, links, processes
+from flowpoint.host import heartbeat, links, processes, short_folder
 from flowpoint.host.base import Disk, Link
 from flowpoint.host.disk import SystemDisk
 
@@ -57,13 +56,13 @@ class SystemHost:
         return secrets.token_hex(8)
 
     def socket_address(self, name: str) -> str:
-        """See `host.base.Host`. Falls back to a short private temporary folder when `run_dir` is too long."""
+        """See `host.base.Host`. Falls back to the job's `short_folder` when `run_dir` is too long."""
         path = os.path.join(self._run_dir, f"{name}.sock")
         if len(os.fsencode(path)) < ADDRESS_BYTES_MAX:
             os.makedirs(self._run_dir, 0o700, exist_ok=True)
             return path
         if self._short_dir is None:
-            self._short_dir = _make_short_dir()
+            self._short_dir = short_folder.make_for(self._run_dir)
         path = os.path.join(self._short_dir, f"{name}.sock")
         if len(os.fsencode(path)) >= ADDRESS_BYTES_MAX:
             raise InternalError(f"the name {name!r} is too long for a socket")
@@ -119,10 +118,6 @@ class SystemHost:
         self._disk_threads.shutdown(wait=False)
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._short_dir is not None:
-            shutil.rmtree(self._short_dir, ignore_errors=True)
-
-
-def _make_short_dir() -> str:
-    """A private folder with a short path. Some systems' temporary folder is itself rather long."""
-    usual = tempfile.gettempdir()
-    return tempfile.mkdtemp(prefix="flowpoint-", dir=usual if len(os.fsencode(usual)) < 60 else "/tmp")
+            # Others of this job may have sockets in it: then the last one of them removes it.
+            with suppress(OSError):
+                os.rmdir(self._short_dir)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from flowpoint.errors import InternalError, StorageError, UsageError
+from flowpoint.host import short_folder
 from flowpoint.launch.home import Home, JobFolder, ProcessId, RunRecord
 
 SOCKET_PATH_BYTES_MAX = 99
@@ -31,7 +31,7 @@ SOCKET_PATH_BYTES_MAX = 99
 LOG_BYTES_MAX = 16 * 1024 * 1024
 """A log that is longer when a run starts is kept as `log.1` and begun anew."""
 
-_PRIVATE_PREFIX = "flowpoint-"
+_SOCKET = "socket"
 
 
 class Claim:
@@ -46,9 +46,9 @@ class Claim:
 
     def socket_address(self) -> str:
         """A path for the job's HTTP socket that the kernel takes; nothing is there yet."""
-        path = self.folder.path / "socket"
+        path = self.folder.path / _SOCKET
         if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
-            path = Path(_private_folder()) / "socket"
+            path = Path(short_folder.make_for(str(self.folder.path))) / _SOCKET
         path.unlink(missing_ok=True)
         return str(path)
 
@@ -72,11 +72,11 @@ class Claim:
         """
         try:
             if self._record is not None:
-                _remove_socket(self.folder, self._record.socket)
                 ending = replace(self._record, outcome=outcome, ended=ended, reason=reason, workers=(), token="")
                 ending = replace(ending, totals=dict(totals or {}))
                 self.record(replace(ending, resume=resume or ending.resume))
-        except StorageError:
+                _remove_sockets(self.folder)
+        except (StorageError, UsageError):
             # The job has ended as it has ended, and its commit log knows. `list` takes this run for killed.
             return
         finally:
@@ -90,10 +90,10 @@ class Claim:
         """Let others run the job, whose run did not come about: how the one before has ended still holds."""
         try:
             if self._record is not None:
-                _remove_socket(self.folder, self._record.socket)
+                _remove_sockets(self.folder)
             if self.previous is not None:
                 self.record(replace(self.previous, socket="", token="", workers=(), refused=reason))
-        except StorageError:
+        except (StorageError, UsageError):
             return  # the person has heard it, and the log of the job tells it
         finally:
             os.close(self._lock)
@@ -127,8 +127,7 @@ def _take_up(folder: JobFolder, lock: int, process: ProcessId) -> Claim:
         os.pwrite(lock, json.dumps([process.pid, process.start_time]).encode(), 0)
     previous = folder.read_run()
     with _writing(folder.path):
-        if previous is not None:
-            _remove_socket(folder, previous.socket)
+        _remove_sockets(folder)
         _turn_log(folder)
     return Claim(folder, lock, previous)
 
@@ -191,25 +190,10 @@ def _writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _private_folder() -> str:
-    """A short folder that only this user can enter (mkdtemp makes it 0700)."""
-    folder = tempfile.mkdtemp(prefix=_PRIVATE_PREFIX)
-    if len(os.fsencode(folder)) + len("/socket") <= SOCKET_PATH_BYTES_MAX:
-        return folder
-    Path(folder).rmdir()
-    return tempfile.mkdtemp(prefix=_PRIVATE_PREFIX, dir="/tmp")
-
-
-def _remove_socket(folder: JobFolder, socket: str) -> None:
-    """Remove a socket of this job, and the private folder that was made for it."""
-    if not socket:
-        return
-    path = Path(socket)
-    if path.parent == folder.path:
-        path.unlink(missing_ok=True)
-    elif path.parent.name.startswith(_PRIVATE_PREFIX) and path.parent.is_dir():
-        path.unlink(missing_ok=True)
-        path.parent.rmdir()
+def _remove_sockets(folder: JobFolder) -> None:
+    """Remove the socket of this job's HTTP interface, and the folder that was made for it if its own was too long."""
+    (folder.path / _SOCKET).unlink(missing_ok=True)
+    short_folder.clear_for(str(folder.path))
 
 
 def _turn_log(folder: JobFolder) -> None:

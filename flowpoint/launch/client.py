@@ -17,6 +17,7 @@ import json
 import select
 import socket
 import time
+from collections.abc import Callable
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from typing import Any
@@ -29,6 +30,8 @@ from flowpoint.snapshot.places import MEMORY
 
 ANSWER_SECONDS = 10.0
 PROBE_SECONDS = 10.0
+PATIENCE_SECONDS = 2.0
+"""After so long a person is told what is waited for."""
 START_SECONDS = 5.0
 """Longer than a coordinator takes from writing `run.json` to listening."""
 
@@ -58,6 +61,7 @@ class JobClient:
         self._folder = folder
         self._record = record
         self._answer_seconds = answer_seconds
+        self._on_wait: Callable[[], None] | None = None
 
     @classmethod
     def of(cls, home: Home, name: str) -> JobClient:
@@ -78,8 +82,13 @@ class JobClient:
         """The answer to a GET, within `seconds` (default: as the client was made)."""
         return self._ask("GET", path, self._answer_seconds if seconds is None else seconds, patient=False)
 
-    def post(self, path: str, body: Data | None = None) -> Data:
-        """The answer to a POST, however long it takes while the job is alive."""
+    def post(self, path: str, body: Data | None = None, *, on_wait: Callable[[], None] | None = None) -> Data:
+        """The answer to a POST, however long it takes while the job is alive.
+
+        Args:
+            on_wait: Called once if there is no answer after `PATIENCE_SECONDS`.
+        """
+        self._on_wait = on_wait
         answer: Data = self._ask("POST", path, self._answer_seconds, patient=True, body=body)
         return answer
 
@@ -146,6 +155,9 @@ class JobClient:
             time.sleep(LOOK_SECONDS)
 
     def _wait_for_answer(self, connection: HTTPConnection) -> None:
+        if self._on_wait is not None and not select.select([connection.sock], [], [], PATIENCE_SECONDS)[0]:
+            self._on_wait()
+            self._on_wait = None
         while not select.select([connection.sock], [], [], PROBE_SECONDS)[0]:
             try:
                 self.get("/status")

@@ -23,7 +23,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from flowpoint.errors import NotFoundError, UsageError
+from flowpoint.errors import NotFoundError, StorageError, UsageError
 from flowpoint.host.start_times import is_same_start
 from flowpoint.model.path_names import PATH_NAME_RULE, is_path_name
 
@@ -161,11 +161,18 @@ class JobFolder:
         """Who runs the job or ran it last; None when nobody ever did.
 
         A torn file also gives None: that takes a crash of the machine, after which no process of the run is left.
+
+        Raises:
+            StorageError: It cannot be read.
         """
         try:
             return RunRecord.from_json(self.run_file.read_text())
         except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
+        except OSError as error:
+            raise StorageError(
+                f"cannot read {self.run_file}: {error.strerror}; nobody but FlowPoint puts anything there: remove it"
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ command or a dashboard on this machine, for which a new connection costs nothing
 idle connection to bound.
 
 Invariants: at most `READING_MAX` clients are sending a request and `ANSWERING_MAX` are waiting for an answer; a client
-that does not send or does not read is dropped after `READ_SECONDS` or `WRITE_SECONDS`. No exception leaves a
-connection. A request that was accepted is carried out even when its client has gone.
+that does not send or does not read is dropped after `READ_SECONDS` or `WRITE_SECONDS`, or for a newer one. No exception
+leaves a connection. A request that was accepted is carried out even when its client has gone.
 Not here: what the answers say (`JobControl`), the other end (`launch.client`). Imported late: h11 takes 30 ms.
 """
 
@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import os
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
@@ -73,6 +74,13 @@ def _folder(body: Body) -> str:
     folder = body.get("to", "")
     if not isinstance(folder, str) or (folder and not folder.startswith("/")):
         raise UsageError(f"cannot make a savepoint in {folder!r}: name a folder by its absolute path")
+    there = folder
+    while there and not os.path.lexists(there):
+        there = os.path.dirname(there)
+    if there and not os.path.isdir(there):
+        raise UsageError(
+            f"cannot make a savepoint in {folder!r}: {there} is not a folder; name one, or a path that is free"
+        )
     return folder
 
 
@@ -122,7 +130,7 @@ class HttpServer:
         self._read_seconds = read_seconds
         self._write_seconds = write_seconds
         self._server: asyncio.Server | None = None
-        self._reading: set[asyncio.Task[None]] = set()
+        self._reading: dict[asyncio.Task[None], None] = {}  # oldest first
         self._answering: set[asyncio.Task[None]] = set()
 
     async def start(self, path: str) -> None:
@@ -146,10 +154,12 @@ class HttpServer:
         task = asyncio.current_task()
         assert task is not None, "a connection is served outside of a task"
         if len(self._reading) >= READING_MAX:
-            writer.transport.abort()
-            return
+            # Who has been silent for longest makes room: a person who asks must not wait for it.
+            oldest = next(iter(self._reading))
+            del self._reading[oldest]
+            oldest.cancel()
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
-        self._reading.add(task)
+        self._reading[task] = None
         try:
             answer = await self._converse(connection, reader, task)
             await self._write(connection, writer, answer)
@@ -158,7 +168,7 @@ class HttpServer:
         except asyncio.CancelledError:
             pass  # By `close`. This is the task's last act, and asyncio 3.11 reports a cancelled one as an error.
         finally:
-            self._reading.discard(task)
+            self._reading.pop(task, None)
             self._answering.discard(task)
             writer.transport.abort()
 
@@ -173,7 +183,7 @@ class HttpServer:
                 raise _BadRequest(HTTPStatus.SERVICE_UNAVAILABLE, f"{ANSWERING_MAX} requests are waiting already")
         except _BadRequest as error:
             return error.status, _error("UsageError", str(error))
-        self._reading.discard(task)
+        self._reading.pop(task, None)
         self._answering.add(task)
         return await self._carry_out(handler, body)
 

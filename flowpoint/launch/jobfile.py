@@ -32,6 +32,7 @@ from flowpoint.errors import FlowPointError, UsageError
 from flowpoint.host.module_path import JOB_MODULE, put_last
 from flowpoint.launch.given_files import read_given
 from flowpoint.launch.params import Params
+from flowpoint.model.texts import cut
 from flowpoint.plan.graph import StreamGraph
 
 MODULE_NAME = JOB_MODULE
@@ -182,7 +183,8 @@ def _blaming(source: JobSource, what: str) -> Iterator[None]:
     except BaseException as error:  # noqa: BLE001  the author's code may raise anything
         own = _from_file(source.path, error.__traceback__)
         where = f", line {own.tb_lineno}" if own is not None else ""
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        said = cut(str(error))
+        text = f"{type(error).__name__}: {said}" if said else type(error).__name__
         raise UsageError(f"job file {source.path}{where} {what}: {text}") from error.with_traceback(own)
 
 

@@ -28,6 +28,7 @@ from flowpoint.coordinator.incidents import failure_of
 from flowpoint.coordinator.job import JobToRun, Wishes, widest
 from flowpoint.coordinator.origin import rescaled_to
 from flowpoint.errors import IncompatibleStateError, UsageError
+from flowpoint.host.processes import require_open_files
 from flowpoint.host.system import SystemHost
 from flowpoint.launch.claim import Claim, claim_job
 from flowpoint.launch.config import load_settings
@@ -99,6 +100,7 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
     assembled = _assemble(options)
     home = Home.from_environment()
     check_place(assembled.settings.checkpoint.storage)
+    require_open_files(assembled.settings.workers)
     if options.source is not None:
         source = os.path.abspath(options.source)
         if not _has_claimed(assembled, home, source):

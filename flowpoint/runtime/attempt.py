@@ -13,6 +13,7 @@ from typing import Any
 from flowpoint.errors import FINAL_ERRORS, BadRecordError, FlowPointError, UserCodeError
 from flowpoint.model import messages
 from flowpoint.model.plan import JobPlan
+from flowpoint.model.texts import MESSAGE_CHARACTERS_MAX, TRACE_CHARACTERS_MAX, cut
 from flowpoint.runtime.assembly import Assembly
 from flowpoint.runtime.closing import finish
 from flowpoint.runtime.failures import ENDS_A_TASK, engine_class, say, users_trace
@@ -152,7 +153,14 @@ def describe_failure(
         subtask=subtask,
         operator=getattr(cause, "operator", "") or operator,
         kind=engine_class(cause).__name__ if isinstance(cause, FlowPointError) else type(cause).__name__,
-        message=say(cause) if isinstance(cause, FlowPointError) else f"{type(cause).__name__}: {say(cause)}",
-        trace=trace,
+        message=_message(cause),
+        trace=cut(trace, TRACE_CHARACTERS_MAX),
         retry=not isinstance(cause, FINAL_ERRORS),
     )
+
+
+def _message(cause: BaseException) -> str:
+    """An error of ours is a sentence already, in which what it quotes has been cut."""
+    if isinstance(cause, FlowPointError):
+        return say(cause, MESSAGE_CHARACTERS_MAX)
+    return f"{type(cause).__name__}: {say(cause)}"

@@ -23,6 +23,7 @@ from types import FrameType, TracebackType
 from typing import Any, Final
 
 from flowpoint.errors import BadRecordError, FlowPointError, InternalError, TransientError, UserCodeError
+from flowpoint.model.texts import MESSAGE_CHARACTERS_MAX, SENTENCE_CHARACTERS_MAX, cut
 from flowpoint.state.descriptor import declared
 from flowpoint.state.kinds import ValueState
 
@@ -85,7 +86,7 @@ def explain(place: Place, error: BaseException, when: str, result: Any = None) -
 
 def _explained(place: Place, error: BaseException, start: str, result: Any) -> FlowPointError | None:
     if isinstance(error, FlowPointError):
-        return engine_class(error)(start + say(error))
+        return engine_class(error)(start + say(error, MESSAGE_CHARACTERS_MAX))
     if place.doing is Doing.STATE:
         if isinstance(error, TypeError) and "unhashable" in str(error):
             advice = "return a str, an int or a tuple of such from the key function"
@@ -184,10 +185,10 @@ def shorten(value: Any, limit: int = 120) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def say(error: BaseException) -> str:
-    """An exception's message, the same in every run, never raising."""
+def say(error: BaseException, limit: int = SENTENCE_CHARACTERS_MAX) -> str:
+    """An exception's message, the same in every run, not too long, never raising."""
     try:
-        return _ADDRESS.sub(r"\1", str(error))
+        return _ADDRESS.sub(r"\1", cut(str(error), limit))
     except Exception as problem:  # noqa: BLE001  a user's __str__ may do anything
         return f"<its message raised {type(problem).__name__}>"
 

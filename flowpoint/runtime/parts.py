@@ -20,6 +20,8 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgpack
+
 from flowpoint.codec.key_types import key_types
 from flowpoint.errors import BadRecordError, StorageError
 from flowpoint.model.elements import WATERMARK_MIN, Barrier
@@ -340,11 +342,12 @@ def merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
 
 
 def checked_json(value: Any, what: str) -> Any:
-    """A copy of `value`, if JSON carries it unchanged. Raises BadRecordError saying what to return instead."""
-    advice = "use None, bool, int, float, str, lists, and dicts with str keys"
+    """A copy of `value`, if JSON and messages carry it unchanged. Raises BadRecordError saying what to return instead."""
+    advice = "use None, bool, int of up to 64 bits, float, str, lists, and dicts with str keys"
     try:
         copy = json.loads(json.dumps(value))
-    except (TypeError, ValueError, RecursionError) as error:
+        msgpack.packb(copy)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadRecordError(f"{what} is not JSON data ({error}); {advice}") from error
     if copy != value:
         raise BadRecordError(f"{what} does not survive JSON (saw {shorten(value)}); {advice}")

@@ -1,6 +1,7 @@
-"""Dispose of a savepoint: its manifest first, then the files that it names, then the folders that are empty.
+"""Dispose of a savepoint: its manifest first, then the files that it names or its lineage has left beside them, then the
+folders that are empty.
 
-Invariants: nothing is deleted but a savepoint, and nothing in its folder that the manifest does not name. Once the
+Invariants: nothing is deleted but a savepoint, and nothing in its folder that its job has not written for it. Once the
 manifest is gone there is no savepoint; what an interrupted `dispose` leaves is only files.
 
 Not here: checkpoints, which belong to their job and its retention.
@@ -16,6 +17,7 @@ from flowpoint.host.blocking import run_now
 from flowpoint.model.manifest import SAVEPOINT
 from flowpoint.snapshot import names
 from flowpoint.snapshot.location import locate
+from flowpoint.snapshot.savepoints import remove_unnamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ def dispose(path: str | os.PathLike[str]) -> Disposed:
     files = manifest.files()
     if files:
         run_now(location.storage.delete(*(file.path for file in files)))
+    run_now(remove_unnamed(location.storage, manifest))
     left = remove_empty_folders(location.path)
     return Disposed(location.path, manifest.id, sum(file.bytes for file in files), left)
 

@@ -23,6 +23,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
+import msgpack
 from xxhash import xxh3_64, xxh3_64_hexdigest
 
 from flowpoint.errors import NotFoundError, SnapshotError, StorageError, UsageError
@@ -128,7 +129,8 @@ class Child:
 
         Raises:
             NotFoundError: there is no such operator or split.
-            UsageError: the position is not of the type that this source's positions have.
+            UsageError: the position is not of the type that this source's positions have, or beyond 64 bits. Whether
+                the split has such a position its source says when it is opened.
         """
         splits = self.parent.operator(uid).splits
         known = {each.id: each for each in splits}
@@ -136,6 +138,7 @@ class Child:
             raise NotFoundError(f"source {uid!r} has no split {split!r}{nearest(split, known)}")
         if position is not None:
             position = fit_any(position, _positions(known[split], splits))
+            _check_carried(uid, split, position)
         self._positions[uid, split] = position
         self.changes.append(f"position {uid}/{split}={json.dumps(position)}")
 
@@ -281,6 +284,16 @@ def _positions(split: SourceSplit, others: Iterable[SourceSplit]) -> list[Any]:
     if split.position is not None:
         return [split.position]
     return [other.position for other in others if other.position is not None]
+
+
+def _check_carried(uid: str, split: str, position: Any) -> None:
+    """Positions travel to workers in messages, whose numbers have 64 bits."""
+    try:
+        msgpack.packb(position)
+    except (OverflowError, ValueError) as error:
+        raise UsageError(
+            f"cannot move split {split!r} of source {uid!r} to position {position!r}: {error}; give one that the split has"
+        ) from error
 
 
 def _check_free(path: str, parent: str) -> None:

@@ -147,7 +147,12 @@ def savepoint_folder(job: str, savepoint: int) -> str:
 
 def savepoint_tag(lineage: str, attempt: int) -> str:
     """What tells the files of one attempt's savepoint from all others' that may be in its folder."""
-    return f"-{uid_slug(lineage)}-a{attempt}."
+    return f"{savepoint_lineage(lineage)}{attempt}."
+
+
+def savepoint_lineage(lineage: str) -> str:
+    """What stands in the names of all files that any attempt of a lineage writes into a savepoint."""
+    return f"-{uid_slug(lineage)}-a"
 
 
 def savepoint_state(uid: str, subtask: int, lineage: str, attempt: int, number: int) -> str:

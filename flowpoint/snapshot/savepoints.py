@@ -4,6 +4,8 @@ A savepoint is a folder with a manifest and a `data` folder; everything in its m
 moved as a whole. Its files are written by workers, its manifest last, by the coordinator. Names of files carry lineage
 and attempt, so that files of a try that failed are never part of a later one in the same folder.
 
+Invariant: when its manifest appears, its lineage has nothing in the folder that the manifest does not name.
+
 Not here: what is in it (`runtime.parts`), starting from one (`coordinator.takeover`).
 """
 
@@ -20,7 +22,7 @@ from flowpoint.model.manifest import SAVEPOINT, Manifest
 from flowpoint.snapshot import names
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.manifests import read_manifest, write_manifest
-from flowpoint.snapshot.storage import FolderStorage, refused
+from flowpoint.snapshot.storage import FolderStorage, Storage, refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +66,31 @@ async def find_snapshot(disk: Disk, new_id: Callable[[], str], path: str) -> Fou
 
 
 async def publish_savepoint(storage: FolderStorage, manifest: Manifest) -> None:
-    """Make a savepoint of what the workers have written.
+    """Make a savepoint of what the workers have written. Nothing else of theirs stays in its folder.
 
     Raises:
         SnapshotError: there is another one in its folder.
-        StorageError: the manifest could not be written.
+        StorageError: the manifest could not be written, or something could not be removed.
     """
+    if not await storage.list(names.MANIFEST):
+        await remove_unnamed(storage, manifest)
     await write_manifest(storage, manifest, "")
+
+
+async def remove_unnamed(storage: Storage, manifest: Manifest) -> None:
+    """Remove what the lineage of a savepoint has written into its folder and the manifest does not name.
+
+    That is output which was committed while the savepoint was made, and what tries that failed have left.
+
+    Raises:
+        StorageError: something could not be removed.
+    """
+    named = {file.path for file in manifest.files()}
+    tag = names.savepoint_lineage(manifest.lineage)
+    there = [*await storage.list(names.SAVED), *await storage.list(names.SAVED, unfinished=True)]
+    doomed = [name for name in there if tag in name and name not in named]
+    if doomed:
+        await storage.delete(*doomed)
 
 
 async def discard_savepoint(disk: Disk, new_id: Callable[[], str], folder: str, lineage: str, attempt: int) -> None:
@@ -112,7 +132,9 @@ async def remove_claimed(host: Host, path: str) -> None:
     files = {file.path for file in found.manifest.files()}
     if found.manifest.kind == SAVEPOINT:
         await found.storage.delete(names.MANIFEST)
-        await found.storage.delete(*files)
+        if files:
+            await found.storage.delete(*files)
+        await remove_unnamed(found.storage, found.manifest)
         await _remove_if_empty(host.disk, found.storage)
         return
     entries = await CommitLog(found.storage, "", host).entries()

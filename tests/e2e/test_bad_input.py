@@ -428,3 +428,10 @@ def test_a_job_file_that_raises_only_in_workers_fails_the_job_with_its_line(shel
     done = shell.run("run", "job.py", "--set", "restart.delay=10ms")
 
     assert_refused(done, 2, "job.py", "KeyError: 'only here'", "3 times")
+
+
+def test_a_limit_of_open_files_that_is_too_low_for_the_job(shell: Shell) -> None:
+    shell.write("good.py", GOOD)
+    shell.prefix = ("sh", "-c", 'ulimit -n 20 && exec "$@"', "sh")
+
+    assert_refused(shell.run("run", "good.py"), 2, "may have 20 files open", "ulimit -n 1024")

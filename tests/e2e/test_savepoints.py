@@ -177,10 +177,14 @@ def test_a_run_from_a_retained_checkpoint_is_a_branch_and_leaves_its_files_alone
 def test_a_savepoint_that_fails_leaves_the_job_running_and_nothing_behind(shell: Shell) -> None:
     running = start(shell)
     (shell.folder / "file").write_text("not a folder")
+    too_long = "x" * 300
 
-    failed = shell.run("savepoint", "counts", "--to", "file")
-    stopped = shell.run("stop", "counts", "--to", "file")
+    refused = shell.run("savepoint", "counts", "--to", "file")
+    failed = shell.run("savepoint", "counts", "--to", too_long)
+    stopped = shell.run("stop", "counts", "--to", too_long)
 
+    assert refused.code == 2
+    assert "is not a folder" in refused.sentence
     assert failed.code == stopped.code == 1
     assert "savepoint" in failed.sentence
     assert "runs on" in stopped.sentence

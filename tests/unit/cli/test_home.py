@@ -203,6 +203,18 @@ def test_the_next_owner_removes_the_socket_of_one_that_was_killed(tmp_path: Path
     assert not Path(killed.socket).parent.exists()
 
 
+def test_a_record_that_cannot_be_read_is_an_error_that_names_it(home: Home) -> None:
+    folder = home.create_job("words")
+    folder.run_file.mkdir()
+
+    with pytest.raises(StorageError, match=r"cannot read .*run\.json: Is a directory; .* remove it"):
+        folder.read_run()
+    with pytest.raises(StorageError, match="cannot read"):
+        claimed(home)
+    folder.run_file.rmdir()
+    claimed(home).release("finished", ended=1)  # the job was given up
+
+
 def test_known_jobs_are_those_with_a_folder_or_with_checkpoints(home: Home) -> None:
     assert home.known_jobs() == []
     home.create_job("b")

@@ -69,6 +69,18 @@ async def test_a_stop_may_drain_and_says_so_by_true_or_false_only(served: Served
     assert served.job.calls == ["stop drained"]
 
 
+@pytest.mark.parametrize("below", ["", "/below"])
+async def test_a_savepoint_is_not_begun_where_a_file_is_in_the_way(served: Served, tmp_path: Path, below: str) -> None:
+    (tmp_path / "notes.txt").touch()
+
+    for command in ("/savepoint", "/stop"):
+        status, answer = await served.ask("POST", command, body=json.dumps({"to": f"{tmp_path}/notes.txt{below}"}))
+        assert status == 400
+        assert "notes.txt is not a folder" in str(answer)
+
+    assert served.job.calls == []
+
+
 async def test_commands_are_carried_out(served: Served) -> None:
     for path in ("/checkpoint", "/stop", "/cancel"):
         status, _ = await served.ask("POST", path)
@@ -209,14 +221,16 @@ async def test_more_clients_than_slots_are_refused_until_one_is_free(
     assert (await served.ask("GET", "/status"))[0] == 200
 
 
-async def test_a_crowd_that_sends_nothing_is_dropped(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "READING_MAX", 1)
-    _, idle = await asyncio.open_unix_connection(served.path)
-    reader, second = await asyncio.open_unix_connection(served.path)
+async def test_a_crowd_that_sends_nothing_keeps_nobody_from_asking(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "READING_MAX", 3)
+    idle = [await asyncio.open_unix_connection(served.path) for _ in range(10)]
 
-    assert await reader.read() == b""
+    assert (await served.ask("GET", "/status"))[0] == 200
+    assert await idle[0][0].read() == b""
 
-    for writer in (idle, second):
+    for _, writer in idle:
         writer.close()
 
 

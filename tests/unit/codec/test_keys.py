@@ -298,3 +298,29 @@ class TestGroupCache:
     def test_an_unhashable_key_is_refused(self) -> None:
         with pytest.raises(BadRecordError, match="list.*use a tuple"):
             GroupCache(128).miss(["a"])
+
+
+@pytest.mark.parametrize("wrap", [lambda key: (key,), lambda key: frozenset({key}), lambda key: (1, (key, "x"))])
+@pytest.mark.parametrize("levels", [101, 150, 500, 1000, 3000])
+def test_a_key_that_is_nested_too_deeply_is_refused_and_not_left_to_a_limit_of_python(
+    wrap: Callable[[Any], Any], levels: int
+) -> None:
+    key: Any = 1
+    for _ in range(levels):
+        key = wrap(key)
+
+    with pytest.raises(BadRecordError, match="is nested more than 100 levels deep; flatten it"):
+        canonical(key)
+
+
+@pytest.mark.parametrize("wrap", [lambda key: (key,), lambda key: frozenset({key})])
+def test_a_key_of_100_levels_comes_back(wrap: Callable[[Any], Any]) -> None:
+    key: Any = 1
+    for _ in range(100):
+        key = wrap(key)
+
+    assert from_canonical(canonical(key)) == key
+
+
+def test_a_long_flat_key_is_no_deep_one() -> None:
+    assert from_canonical(canonical(tuple(range(1000)))) == tuple(range(1000))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -313,6 +314,29 @@ def test_a_dataclass_with_post_init_comes_back_as_it_was() -> None:
 
     assert Codec(registry).decode(Codec(registry).encode(value)) == value
     assert Codec(registry).decode_column(Codec(registry).encode_column([value])) == [value]
+
+
+@pytest.mark.parametrize("wrap", [lambda v: (v,), lambda v: {"a": v}, lambda v: (v, [v]) if v == 1 else (v,)])
+@pytest.mark.parametrize("levels", [1200, 3000])
+def test_a_value_that_is_nested_too_deeply_is_refused_in_whatever_way_it_is_written(
+    wrap: Callable[[Any], Any], levels: int
+) -> None:
+    value: Any = 1
+    for _ in range(levels):
+        value = wrap(value)
+
+    for write in (Codec().encode, Codec().copy, lambda v: Codec().encode_column([v, v])):
+        with pytest.raises(BadRecordError, match="is nested too deeply or contains itself"):
+            write(value)
+
+
+@pytest.mark.parametrize("levels", [31, 32, 33, 90, 130])
+def test_values_of_many_levels_come_back_from_columns(levels: int) -> None:
+    value: Any = 1
+    for _ in range(levels):
+        value = (value, "x")
+
+    assert Codec().decode_column(Codec().encode_column([value, value])) == [value, value]
 
 
 def test_a_class_of_a_job_file_is_called_by_the_name_it_has_there() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from flowpoint.host.base import FileStat
+from flowpoint.host.disk import stat_path
 from flowpoint.runtime.contracts import END, ConnectorContext
 
 
@@ -192,11 +193,7 @@ class FolderDisk:
             return file.read(size)
 
     async def stat(self, path: str) -> FileStat | None:
-        try:
-            stat = os.stat(path)
-        except FileNotFoundError:
-            return None
-        return FileStat(stat.st_size, stat.st_mtime_ns // 1_000_000, False)
+        return stat_path(path)
 
 
 class JumpingClock:

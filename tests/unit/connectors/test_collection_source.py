@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowpoint.connectors import CollectionSource
-from flowpoint.errors import LostInputError, PlanError
+from flowpoint.errors import IncompatibleStateError, LostInputError, PlanError
 from flowpoint.runtime.contracts import END
 from tests.unit.connectors.conftest import World
 
@@ -56,6 +56,14 @@ async def test_when_the_list_in_the_job_file_became_shorter_then_it_is_lost_inpu
 def test_a_set_is_refused_because_its_order_differs_between_processes() -> None:
     with pytest.raises(PlanError, match="sorted"):
         CollectionSource({"a", "b"})
+
+
+@pytest.mark.parametrize("position", [-1, 9, 21])
+async def test_an_index_outside_of_a_range_is_refused(memory: World, position: int) -> None:
+    source = CollectionSource(range(160))
+
+    with pytest.raises(IncompatibleStateError, match="split '1' .* between 10 and 20"):
+        await source.open(source.splits()[1], position, memory.context())
 
 
 async def test_a_record_that_is_changed_downstream_is_read_again_as_it_was(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from flowpoint.connectors import FileSink, part_writer
 from flowpoint.connectors.part_names import Part, final_name, hidden_name, parse_final, parse_hidden
 from flowpoint.connectors.published import announce, published_up_to
 from flowpoint.errors import BadRecordError, ForeignOutputError, LostOutputError, PlanError, SnapshotError, StorageError
+from flowpoint.host.disk import SystemDisk
 from flowpoint.runtime.contracts import ConnectorContext
 from tests.unit.connectors.conftest import Crash, World
 
@@ -186,6 +190,34 @@ async def test_when_a_hidden_part_vanished_before_it_was_published_then_it_is_a_
 
     with pytest.raises(LostOutputError, match=r"checkpoint 2 \(2 records\): it is not in /out"):
         await sink.commit(lost, ctx)
+
+
+@pytest.fixture
+def system() -> Iterator[World]:
+    """A world on the real file system, with all that a sink does to it."""
+    with ThreadPoolExecutor(1) as executor:
+        yield World(SystemDisk(executor))
+
+
+async def test_when_the_folder_was_moved_then_what_the_failure_says_to_do_mends_it(
+    system: World, tmp_path: Path
+) -> None:
+    out, moved = tmp_path / "out", tmp_path / "moved"
+    sink = FileSink(out)
+    await sink.begin(system.context())
+    prepared = await write_part(sink, system.context(), 1, "a")
+    out.rename(moved)
+    again = system.context(attempt=2, restored_checkpoint=1)
+    await sink.begin(again)
+
+    with pytest.raises(LostOutputError, match=f"remove the new {out} .* and move the old one back"):
+        await sink.commit(prepared, again)
+
+    shutil.rmtree(out)
+    moved.rename(out)
+    await sink.begin(again)
+    await sink.commit(prepared, again)
+    assert (out / prepared["final"]).exists()
 
 
 async def test_two_workers_may_publish_parts_of_one_subtask_at_once(memory: World, sink: FileSink) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from flowpoint.connectors import FileSource, file_reader, file_streams, files_source
 from flowpoint.connectors.file_reader import FileRange
-from flowpoint.errors import BadRecordError, LostInputError, PlanError, StorageError
+from flowpoint.errors import BadRecordError, IncompatibleStateError, LostInputError, PlanError, StorageError
 from flowpoint.runtime.contracts import END, Split
 from tests.unit.connectors.conftest import World
 
@@ -339,6 +339,42 @@ async def test_a_bad_line_fails_with_file_and_offset_or_is_skipped_and_counted(
 
 
 # Lost input
+
+
+@pytest.mark.parametrize("position", [-5, 15, 10**23])
+async def test_a_position_outside_of_the_file_is_refused(tmp_path: Path, folder: World, position: int) -> None:
+    source = FileSource(write(tmp_path / "a.txt", "one\ntwo\nthree\n"))
+    (split,) = source.splits()
+
+    with pytest.raises(IncompatibleStateError, match=f"a.txt@0' on from position {position}: .* between 0 and 14"):
+        await source.open(split, position, folder.context())
+
+
+def by_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def by_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    ("replace", "seen"), [(by_folder, "it is a folder now"), (by_fifo, "it is no regular file now")]
+)
+@pytest.mark.parametrize("text", ["one\n", ""])
+async def test_when_something_else_has_the_name_of_a_file_then_it_is_lost_input(
+    tmp_path: Path, folder: World, read_all: ReadAll, replace: Callable[[Path], None], seen: str, text: str
+) -> None:
+    path = tmp_path / "a.txt"
+    source = FileSource(write(path, text))
+    (split,) = source.splits()
+    path.unlink()
+    replace(path)
+
+    with pytest.raises(LostInputError, match=f"a.txt from position 0: {seen}"):
+        await source.open(split, None, folder.context())
+
+    assert await read_all(await source.open(split, None, folder.context(skip_lost_input=True))) == []
 
 
 async def test_ac11_when_the_file_is_shorter_than_the_position_then_file_and_offsets_are_named(

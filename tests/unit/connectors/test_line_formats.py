@@ -174,23 +174,38 @@ def test_jsonl_single_lines_are_read_as_json_reads_them(line: bytes, found: list
     assert JsonLines().decode_line(line) == found
 
 
-@pytest.mark.parametrize("line", [b"1 2", b"[", b'"\xff"', b"[" * 100_000])
+@pytest.mark.parametrize("line", [b"NaN", b'{"a":-Infinity}', b"1 2", b"[", b'"\xff"', b"[" * 100_000])
 def test_jsonl_bad_single_lines_are_an_error(line: bytes) -> None:
     with pytest.raises(ValueError):
         JsonLines().decode_line(line)
 
 
-@given(st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])), min_size=1))
-def test_lines_come_back_as_they_were_but_for_a_carriage_return_at_the_end(values: list[str]) -> None:
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\r\ufeffa")), min_size=1))
+def test_lines_come_back_as_they_were_or_are_refused(values: list[str]) -> None:
+    is_lost = any("\n" in value or value.endswith("\r") or value.startswith("\ufeff") for value in values)
+    if is_lost:
+        with pytest.raises(UnwritableError):
+            Lines().encode(values)
+        return
+
     raw = Lines().encode(values)
 
-    assert Lines().decode(raw) == [value.removesuffix("\r") for value in values]
+    assert Lines().decode(raw) == values
     assert [Lines().decode_line(line)[0] for line in raw.split(b"\n")[:-1]] == Lines().decode(raw)
 
 
 @pytest.mark.parametrize(
     ("value", "says"),
-    [("a\nb", "line break"), (7, "takes str"), (None, "takes str"), (b"x", "takes str"), ("\ud800", "surrogate")],
+    [
+        ("a\nb", "line break"),
+        ("a\r", "carriage return"),
+        ("\r", "carriage return"),
+        ("\ufeffa", "byte order mark"),
+        (7, "takes str"),
+        (None, "takes str"),
+        (b"x", "takes str"),
+        ("\ud800", "surrogate"),
+    ],
 )
 def test_lines_refuse_what_would_not_be_one_line(value: Any, says: str) -> None:
     with pytest.raises(UnwritableError) as error:

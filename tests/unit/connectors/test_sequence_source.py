@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowpoint.connectors import SequenceSource
-from flowpoint.errors import PlanError
+from flowpoint.errors import IncompatibleStateError, PlanError
 from flowpoint.runtime.contracts import END
 from tests.unit.connectors.conftest import World
 
@@ -158,3 +158,11 @@ async def test_when_nothing_is_due_then_a_read_waits_only_a_moment(memory: World
 def test_nonsense_is_refused(start: int, end: int, rate: float | None) -> None:
     with pytest.raises(PlanError):
         SequenceSource(start, end, rate)
+
+
+@pytest.mark.parametrize("position", [-5, 8, 2.5, True, "3"])
+async def test_a_position_that_a_split_cannot_have_is_refused(memory: World, position: Any) -> None:
+    source = SequenceSource(0, 16 * 7)
+
+    with pytest.raises(IncompatibleStateError, match=f"'out' cannot read split '3' .*{position!r}.* between 0 and 7"):
+        await source.open(source.splits()[3], position, memory.context())

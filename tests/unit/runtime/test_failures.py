@@ -185,3 +185,19 @@ def test_the_end_of_a_task_is_its_authors_error_only_where_nothing_is_awaited(ra
         raise raised
     with pytest.raises(errors.UserCodeError), naming("sink", "write()", is_awaited=False):
         raise raised
+
+
+def test_a_message_of_megabytes_is_cut_in_sentence_and_trace_and_it_is_said_how_much():
+    error = raised(ValueError("begin " + "x" * 10_000_000 + " end"))
+    explained = explain(Place("m", "map", Doing.FUNCTION), error, "on record 5")
+    explained.__cause__ = error
+
+    failure = describe_failure(explained, 1, 0, [])
+
+    assert len(failure.message) < 700
+    assert "ValueError: begin xxx" in failure.message
+    assert failure.message.endswith("xxx end")
+    assert "(9,999,510 characters left out)" in failure.message
+    assert len(failure.trace) < 65_000
+    assert failure.trace.startswith("Traceback")
+    assert "characters left out" in failure.trace

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from flowpoint import snapshot
 from flowpoint.errors import NotFoundError, SnapshotError, UsageError
 from flowpoint.host.blocking import BlockingDisk
+from flowpoint.snapshot import names
 from flowpoint.snapshot.disposed import dispose
 from tests.unit.snapshot.made import UID, Maker, checkpoint, fill, folder_bytes
 
@@ -48,6 +50,16 @@ def test_what_is_not_of_the_savepoint_stays(tmp_path: Path) -> None:
 
     assert dispose(path).left == ("notes.txt", "shared")
     assert folder_bytes(path) == {"notes.txt": b"mine", "shared/other.base": b"mine"}
+
+
+def test_what_the_job_had_left_beside_the_savepoint_goes_with_it(tmp_path: Path) -> None:
+    path = savepoint(tmp_path / "s")
+    stray = path / names.savepoint_output("out", 0, snapshot.open(path).manifest.lineage, 1)
+    stray.parent.mkdir(exist_ok=True)
+    stray.write_bytes(b"output")
+
+    assert dispose(path).left == ()
+    assert not path.exists()
 
 
 def test_a_checkpoint_is_refused(tmp_path: Path) -> None:

@@ -258,6 +258,12 @@ def test_an_address_that_may_mean_two_entries_of_a_map_is_refused(tmp_path: Path
         (set_by_text, "counts/days/user-x/mon=5", NotFoundError, "no key 'user-x'; did you mean 'user-"),
         (delete_by_text, "counts/days/user-x", NotFoundError, "no key 'user-x'"),
         (move_by_text, "lines//in/9.txt@0=4", NotFoundError, "no split '/in/9.txt@0'; did you mean '/in/"),
+        (
+            move_by_text,
+            "lines//in/0.txt@0=99999999999999999999",
+            UsageError,
+            "cannot move split '/in/0.txt@0' of source",
+        ),
         (move_by_text, 'lines//in/0.txt@0="4"', UsageError, "it is of type str, not int"),
         (move_by_text, 'lines//in/2.txt@0="4"', UsageError, "it is of type str, not int"),
         (move_by_text, "counts/x=4", NotFoundError, "source 'counts' has no split 'x'; it has none"),

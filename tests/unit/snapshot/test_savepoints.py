@@ -77,6 +77,44 @@ async def test_a_second_savepoint_in_the_same_folder_is_refused(disk: MemoryDisk
         await publish_savepoint(second.storage, await second.write())
 
 
+def strays(lineage: str = "L1") -> list[str]:
+    """Files that no manifest names: output that was committed meanwhile, and what a try before this one has left."""
+    return [names.savepoint_output("out", 0, lineage, attempt) + ".1" for attempt in (1, 2)]
+
+
+async def test_a_published_savepoint_has_what_its_manifest_names_and_nothing_else(disk: MemoryDisk) -> None:
+    savepoint = Savepoint(disk)
+    manifest = await savepoint.write()
+    for name in strays():
+        await savepoint.storage.put_if_absent(name, [b"output"])
+
+    await publish_savepoint(savepoint.storage, manifest)
+
+    assert await savepoint.storage.list("") == sorted([*(file.path for file in manifest.files()), names.MANIFEST])
+
+
+async def test_a_savepoint_that_is_refused_takes_nothing_of_the_one_that_is_there(disk: MemoryDisk) -> None:
+    first, second = Savepoint(disk, 2), Savepoint(disk, 3)
+    manifest = await first.write()
+    await publish_savepoint(first.storage, manifest)
+
+    with pytest.raises(SnapshotError):
+        await publish_savepoint(second.storage, await second.write())
+
+    assert {file.path for file in manifest.files()} <= set(await first.storage.list(""))
+
+
+async def test_a_claimed_savepoint_goes_with_what_its_manifest_does_not_name(disk: MemoryDisk) -> None:
+    savepoint = Savepoint(disk)
+    await publish_savepoint(savepoint.storage, await savepoint.write())
+    for name in strays():
+        await savepoint.storage.put_if_absent(name, [b"output"])
+
+    await remove_claimed(savepoint.host, FOLDER)
+
+    assert await disk.stat(FOLDER) is None
+
+
 @pytest.mark.parametrize("is_published", [False, True])
 async def test_a_discarded_savepoint_leaves_nothing(disk: MemoryDisk, is_published: bool) -> None:
     savepoint = Savepoint(disk)

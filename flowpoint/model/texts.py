@@ -1,0 +1,33 @@
+"""Texts that somebody else made, such as the message of an exception, cut to what a person reads.
+
+A user's exception may carry a whole file. It would stand in the log, in the record of the run, in each event and on the
+terminal, so it is cut where it becomes a message.
+
+Not here: values as text (`runtime.failures.shorten`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SENTENCE_CHARACTERS_MAX: Final = 500
+"""Of a message within a sentence of ours."""
+
+MESSAGE_CHARACTERS_MAX: Final = 4_000
+"""Of a whole message of an error, with the sentences around what somebody else said."""
+
+TRACE_CHARACTERS_MAX: Final = 64_000
+"""Of a traceback, which only the log and the terminal show."""
+
+
+def cut(text: str, limit: int = SENTENCE_CHARACTERS_MAX) -> str:
+    """A text of at most about `limit` characters: what is too much is left out of the middle, and it is said how much.
+
+    Example:
+        >>> cut("abcdefghij", 4)
+        'ab... (6 characters left out) ...ij'
+    """
+    if len(text) <= limit:
+        return text
+    head, tail = limit - limit // 2, limit // 2
+    return f"{text[:head]}... ({len(text) - head - tail:,} characters left out) ...{text[len(text) - tail :]}"
