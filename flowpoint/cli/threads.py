@@ -336,13 +336,26 @@ def delete(store: str, keys: tuple[str, ...], thread: str) -> None:
 @click.option(
     "--schema", required=True, metavar="MODULE:NAME", help="What `Schema.of` made, or a function that returns it."
 )
-@click.option("--check", is_flag=True, help="Say aloud that nothing is written, which is so in any case.")
+@click.option("--check", is_flag=True, help="Try every head; write nothing.")
 @output.json_option
-def migrate(store: str, keys: tuple[str, ...], thread: str | None, schema: str, check: bool, as_json: bool) -> None:
+@click.pass_context
+def migrate(
+    ctx: click.Context,
+    /,
+    *,
+    store: str,
+    keys: tuple[str, ...],
+    thread: str | None,
+    schema: str,
+    check: bool,
+    as_json: bool,
+) -> None:
     """Tell what a schema makes of the heads of threads. Exit code 1 if a run could not go on.
 
     Threads are migrated when they are read, so nothing has to be rewritten.
     """
+    if not check:
+        raise click.UsageError("threads are migrated when they are read; pass --check to try it out before", ctx)
     wanted = _shell(store).schema_of(schema)
     with _opened(store, keys) as saver:
         from flowpoint.agents import shell

@@ -2,7 +2,7 @@
 
 Life of a part: written hidden (`part_writer`), made durable by `prepare`, its committable kept in the checkpoint;
 once the checkpoint counts, `commit` renames it to `part-...`, which is when readers see it. A part whose checkpoint
-never counts stays hidden and is removed by `abort` or by the next attempt's `clean`.
+never counts stays hidden and is removed by the next attempt's `clean` (or by `abort`, which nobody calls today).
 
 After going back to an older checkpoint `begin` deletes the visible parts that are newer than it: their records are
 read and written again. They are deleted, not kept aside, because the same output comes again and nothing else would

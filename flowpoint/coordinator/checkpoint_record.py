@@ -42,8 +42,8 @@ class CheckpointRecord:
 
     def to_data(self) -> dict[str, Any]:
         """With the keys of `checkpoints --json`."""
-        names_ = ("id", "attempt", "kind", "state", "started", "duration_ms", "bytes", "parent", "path", "reason")
-        return {name: getattr(self, name) for name in names_}
+        keys = ("id", "attempt", "kind", "state", "started", "duration_ms", "bytes", "parent", "path", "reason")
+        return {name: getattr(self, name) for name in keys}
 
 
 @dataclass(frozen=True, slots=True)

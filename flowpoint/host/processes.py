@@ -4,7 +4,7 @@ A worker is started in a session of its own, so that Ctrl-C in a terminal reache
 dies with its parent in two ways: here, by the kernel's parent-death signal where there is one, and in `host.heartbeat`,
 by the end of its heartbeat link, everywhere.
 
-A process is named by (pid, start time): pids come back, pairs do not.
+A process is named by (pid, start time): see `start_times`.
 Not here: when to start or kill (`coordinator`), the worker's main (`launch`).
 """
 
@@ -25,6 +25,7 @@ import psutil
 from flowpoint.errors import InternalError, TransientError, UsageError, WorkerLost
 from flowpoint.host.base import ORPHANED_EXIT_CODE
 from flowpoint.host.module_path import command_of
+from flowpoint.host.start_times import is_same_start
 
 PR_SET_PDEATHSIG = 1
 _OPEN_FILES_MAX = 10_240
@@ -33,9 +34,6 @@ _OPEN_FILES_MAX = 10_240
 _OPEN_FILES_MIN = 48
 _OPEN_FILES_PER_WORKER = 4
 """Of any process of a job, at its start: links to each other, files of its state, those that Python has open."""
-
-START_TIME_TOLERANCE = 1.0
-"""Two readings of one process's start time differ by less: the kernel's boot time moves a little with the clock."""
 
 KILL_SECONDS_MAX = 10.0
 """A process that is still there so long after SIGKILL hangs in the kernel."""
@@ -164,8 +162,7 @@ def kill_stale(pid: int, start_time: float) -> bool:
     """
     try:
         process = psutil.Process(pid)
-        is_other = abs(process.create_time() - start_time) > START_TIME_TOLERANCE
-        if is_other or process.status() == psutil.STATUS_ZOMBIE:
+        if not is_same_start(process.create_time(), start_time) or process.status() == psutil.STATUS_ZOMBIE:
             return False
         # psutil looks again whether it is the same process before it sends a signal.
         process.kill()

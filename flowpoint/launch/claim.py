@@ -104,7 +104,7 @@ def claim_job(home: Home, name: str, process: ProcessId) -> Claim:
 
     Raises:
         UsageError: Another process runs it; the message tells its pid.
-        StorageError: The folder of the job cannot be written to.
+        StorageError: The folder of the job cannot be written to, or its disk has no locks.
     """
     folder = home.create_job(name)
     lock = _lock(folder)
@@ -113,16 +113,22 @@ def claim_job(home: Home, name: str, process: ProcessId) -> Claim:
         os.close(lock)
         folder = home.create_job(name)
         lock = _lock(folder)
+    try:
+        return _take_up(folder, lock, process)
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def _take_up(folder: JobFolder, lock: int, process: ProcessId) -> Claim:
+    """Say whose the locked folder is, and put away what the run before has left in it."""
     with _writing(folder.lock_file):
         os.ftruncate(lock, 0)
         os.pwrite(lock, json.dumps([process.pid, process.start_time]).encode(), 0)
-    try:
-        previous = folder.read_run()
+    previous = folder.read_run()
+    with _writing(folder.path):
         _remove_sockets(folder)
-    except (StorageError, UsageError):
-        os.close(lock)
-        raise
-    _turn_log(folder)
+        _turn_log(folder)
     return Claim(folder, lock, previous)
 
 
@@ -138,6 +144,12 @@ def _lock(folder: JobFolder) -> int:
             f"job {name!r} is already running ({owner}): end it with `flowpoint stop {name}`, "
             f"or run this one under another --name"
         ) from None
+    except OSError as error:
+        os.close(lock)
+        raise StorageError(
+            f"cannot lock {folder.lock_file}: {error.strerror}; "
+            "set FLOWPOINT_HOME to a folder on a disk that has locks, best one of this machine"
+        ) from error
     return lock
 
 

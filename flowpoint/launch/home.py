@@ -24,12 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from flowpoint.errors import NotFoundError, StorageError, UsageError
+from flowpoint.host.start_times import is_same_start
 from flowpoint.model.path_names import PATH_NAME_RULE, is_path_name
 
 RUN_FORMAT = 1
-
-START_TIME_TOLERANCE = 0.5
-"""Seconds. The system tells start times by its ticks of 10 ms, relative to a boot time that it may correct."""
 
 TOTALS = ("attempt", "restarts", "parallelism", "records_in", "records_out", "last_checkpoint", "operators")
 """What of a job's status still means something when it has ended."""
@@ -69,7 +67,7 @@ class ProcessId:
         try:
             process = psutil.Process(self.pid)
             is_zombie = process.status() == psutil.STATUS_ZOMBIE
-            return not is_zombie and abs(process.create_time() - self.start_time) < START_TIME_TOLERANCE
+            return not is_zombie and is_same_start(process.create_time(), self.start_time)
         except psutil.NoSuchProcess:
             return False
 

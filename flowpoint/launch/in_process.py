@@ -14,11 +14,12 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import inf
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, Final, Self, TypedDict, Unpack
 
 import uvloop
 
@@ -34,9 +35,11 @@ from flowpoint.launch.jobfile import JobObject
 from flowpoint.launch.places import open_place
 from flowpoint.launch.worker_main import load_with
 from flowpoint.model.events import Event, EventKind
-from flowpoint.plan.compile import compile_graph
+from flowpoint.model.settings import Settings
+from flowpoint.plan.compile import CompiledJob, compile_graph
 from flowpoint.protocol.job import FINISHED_BEFORE
 from flowpoint.protocol.job_table import JobState
+from flowpoint.runtime.closing import finish
 from flowpoint.runtime.worker import worker_main
 from flowpoint.snapshot.places import MEMORY
 
@@ -55,7 +58,7 @@ class RunFlags(TypedDict, total=False):
 
 
 class _TaskProcess:
-    """A worker that is a task of this loop. Its death is its cancellation: nothing here is there to be killed."""
+    """A worker that is a task of this loop. It dies by its cancellation, as nothing here can be killed, or by an error."""
 
     def __init__(self, pid: int, task: asyncio.Task[None]) -> None:
         self.pid = pid
@@ -70,6 +73,39 @@ class _TaskProcess:
     def kill(self) -> None:
         """See `host.base.Process`."""
         self._task.cancel()
+
+
+class _Workers:
+    """The tasks that are workers; none outlives the block. One that fails ends alone, as a process does.
+
+    Its coordinator hears of that from `_TaskProcess.wait`; what the error was is told as a process would: on stderr.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            # Nobody is left to tell them that it is over.
+            for task in self._tasks:
+                task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def start(self, worker: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Begin a worker."""
+        task = asyncio.get_running_loop().create_task(worker, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _warn(f"{task.get_name()} has ended by an error:\n{''.join(traceback.format_exception(error))}")
 
 
 class _InProcessHost(SystemHost):
@@ -139,38 +175,44 @@ async def _run(job: JobObject, wishes: Wishes) -> Outcome:
         for warning in compiled.warnings:
             _warn(warning)
     with tempfile.TemporaryDirectory(prefix="flowpoint-") as folder:
-        async with asyncio.TaskGroup() as group:
+        workers = _Workers()
 
-            async def worker(args: Sequence[str], number: int) -> None:
-                index, incarnation, address = args
-                mine = _InProcessHost(f"worker-{index}", folder, start)
-                mine.pid = number
-                load = load_with(lambda _: job.graph())
+        async def worker(args: Sequence[str], number: int) -> None:
+            index, incarnation, address = args
+            mine = _InProcessHost(f"worker-{index}", folder, start)
+            mine.pid = number
+            load = load_with(lambda _: job.graph())
+            try:
                 await worker_main(mine, address, int(index), incarnation, settings.heartbeat.interval, load)
-                await mine.close()
+            finally:
+                await finish(mine.close())
 
-            def start(args: Sequence[str], number: int) -> asyncio.Task[None]:
-                return group.create_task(worker(args, number), name=f"worker {args[0]}")
+        def start(args: Sequence[str], number: int) -> asyncio.Task[None]:
+            return workers.start(worker(args, number), f"worker {args[0]}")
 
-            host = _InProcessHost("coordinator", folder, start)
+        host = _InProcessHost("coordinator", folder, start)
+        try:
+            async with workers:
+                return await Coordinator(host, _job_to_run(compiled, settings, wishes, host, folder), _say).run()
+        finally:
+            await finish(host.close())
 
-            to_run = JobToRun(
-                plan=compiled.plan,
-                operators=compiled.operators,
-                settings=settings,
-                source={
-                    "parallelism": settings.parallelism,
-                    "skip_lost_input": wishes.skip_lost_input,
-                    "allow_non_restored": wishes.allow_non_restored,
-                },
-                wishes=wishes,
-                place=open_place(host, settings.checkpoint, compiled.plan.job, f"{folder}/checkpoints"),
-                work_dir=f"{folder}/work",
-                arguments=lambda index, incarnation, address: [str(index), incarnation, address],
-            )
-            outcome = await Coordinator(host, to_run, _say).run()
-        await host.close()
-    return outcome
+
+def _job_to_run(compiled: CompiledJob, settings: Settings, wishes: Wishes, host: SystemHost, folder: str) -> JobToRun:
+    return JobToRun(
+        plan=compiled.plan,
+        operators=compiled.operators,
+        settings=settings,
+        source={
+            "parallelism": settings.parallelism,
+            "skip_lost_input": wishes.skip_lost_input,
+            "allow_non_restored": wishes.allow_non_restored,
+        },
+        wishes=wishes,
+        place=open_place(host, settings.checkpoint, compiled.plan.job, f"{folder}/checkpoints"),
+        work_dir=f"{folder}/work",
+        arguments=lambda index, incarnation, address: [str(index), incarnation, address],
+    )
 
 
 def _say(event: Event) -> None:

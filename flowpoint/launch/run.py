@@ -111,7 +111,12 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
     host = SystemHost("coordinator", str(home.job(assembled.name).path))
     claim = claim_job(home, assembled.name, ProcessId(host.pid, host.start_time))
     outcome: Outcome | None = None
-    run = _Run(assembled, home, claim, host, view)
+    try:
+        run = _Run(assembled, home, claim, host, view)
+    except BaseException:
+        # Nothing has been recorded: the run before is still the last one.
+        claim.let_go()
+        raise
     try:
         outcome = uvloop.run(run.run())
     finally:
@@ -165,6 +170,9 @@ class _Run:
     """One run of a job in this process."""
 
     def __init__(self, assembled: _Assembled, home: Home, claim: Claim, host: SystemHost, view: RunView) -> None:
+        # First, as it may be refused: nothing is open yet.
+        default = str(home.checkpoints(assembled.name))
+        self._place: Place = open_place(host, assembled.settings.checkpoint, assembled.name, default)
         self._assembled = assembled
         self._home = home
         self._claim = claim
@@ -179,8 +187,6 @@ class _Run:
         self.totals: Data = {}
         """The last figures, once there are some."""
         self._has_begun = False  # records have flowed
-        default = str(home.checkpoints(assembled.name))
-        self._place: Place = open_place(host, assembled.settings.checkpoint, assembled.name, default)
 
     async def run(self) -> Outcome:
         """Run to the end."""

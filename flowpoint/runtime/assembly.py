@@ -216,8 +216,9 @@ class Assembly:
             part.seen_keys = lambda: keyed.groups.groups
             self._state.refuse_unclaimed(part)
         if spec.kind in CO_KINDS:
-            part = await self._state.broadcast(spec, subtask)
+            part = self._state.broadcast(spec, subtask)
             operators.parts.append(part)
+            await self._state.restore_broadcast(part, subtask.index)
             access = BroadcastAccess(cell.sharing)
             bind_broadcast(function, part.backend, access)
             self._state.refuse_unclaimed(part)

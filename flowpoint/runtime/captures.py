@@ -5,7 +5,8 @@ spill (changed state that outgrew its memory) goes the same way and is acknowled
 overtaken arrive when others let them: a capture that waits for those waits aside, and keeps no later one.
 
 A savepoint that is given up is written no further. The parts of a *checkpoint* are written all the same: the next one
-builds on them.
+builds on them. Of one that has failed, too, the coordinator learns the files, after the word that it has: it removes
+those that no later checkpoint names.
 
 Invariants: an acknowledgement is sent only after everything it names is durable; every `Captured` is written or
 dropped, whatever else fails.
@@ -139,7 +140,9 @@ class Captures:
         while True:
             unfinished = await self._unfinished.get()
             await unfinished.recording.done.wait()
-            if not unfinished.recording.is_discarded:
+            if unfinished.recording.is_discarded:
+                self._tell_files(unfinished.capture, unfinished.operators)
+            else:
                 await self._write_recording(unfinished, self._write_channels)
             self._unwritten.remove(unfinished.capture)
 
@@ -161,6 +164,7 @@ class Captures:
             if not unfinished.capture.is_given_up:
                 self._log(f"subtask {self._answers.subtask}: records under way were not written: {error}")
                 self._answers.decline(checkpoint, f"failed while writing records under way: {error}")
+            self._tell_files(unfinished.capture, operators)
             return
         if state.channels:
             operators = {**operators, uid: merged(operators.get(uid, {}), state.to_data())}
@@ -180,10 +184,7 @@ class Captures:
             return
         self._unwritten.remove(capture)
         if capture.is_given_up:
-            if operators:
-                # Nobody waits for it. The coordinator learns which files are there, and removes those that no later
-                # checkpoint names.
-                self._answers.acknowledge(checkpoint, operators, {}, capture.alignment_ms)
+            self._tell_files(capture, operators)
             return
         if failure is not None:
             # The state is kept in memory and goes into the next snapshot; this one has failed.
@@ -191,8 +192,17 @@ class Captures:
                 f"subtask {self._answers.subtask}: its part of checkpoint {checkpoint} was not written: {failure}"
             )
             self._answers.decline(checkpoint, f"failed while writing: {failure}")
+            self._tell_files(capture, operators)
         else:
             self._answers.acknowledge(checkpoint, operators, saved, capture.alignment_ms)
+
+    def _tell_files(self, capture: Capture, operators: dict[str, Any]) -> None:
+        """Say what was written for a checkpoint that has failed.
+
+        Never before the coordinator knows that, by its own abort or by our decline: it would take this for our part.
+        """
+        if operators:
+            self._answers.acknowledge(capture.barrier.checkpoint, operators, {}, capture.alignment_ms)
 
     async def _write(self, parts: list[tuple[str, Captured]]) -> tuple[dict[str, Any], Exception | None]:
         """Write every part, also after one has failed: each has to learn how its own writing ended.

@@ -165,7 +165,12 @@ class Sink(Protocol):
         """Make it visible. Idempotent: done already is success."""
 
     async def abort(self, committable: Any, ctx: ConnectorContext) -> None:
-        """Throw it away. Idempotent."""
+        """Throw it away. Idempotent.
+
+        Not called today. What a checkpoint that was given up had prepared stays in the state of the next one, and is
+        committed with it; what an ended attempt had prepared since is removed by `clean`. It must never be called after
+        an append to the commit log that may have happened (rule 5).
+        """
 
     async def clean(self, ctx: ConnectorContext) -> None:
         """Once per attempt, in the coordinator, after everything restored is committed: remove leftovers of older

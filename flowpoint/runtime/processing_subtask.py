@@ -81,7 +81,7 @@ class ProcessingSubtask(Subtask):
     async def loop(self) -> None:
         """Take elements in order; wait when there is nothing to take or nowhere to put."""
         while True:
-            await self._wait_for_room()
+            await self._wait_between()
             await self.fire_timers()
             if self._gate.announced or self._overdue:
                 continue
@@ -167,10 +167,10 @@ class ProcessingSubtask(Subtask):
     async def _between_slices(self, batch: Batch, start: int) -> None:
         """Take a snapshot here if a barrier wants to overtake; what is left of the batch is before that barrier."""
         self._in_hand = None if self.is_restoring else (self._channel_in_hand, cut(batch, start, len(batch)))
-        await self._wait_for_room()
+        await self._wait_between()
         self._in_hand = None
 
-    async def _wait_for_room(self) -> None:
+    async def _wait_between(self) -> None:
         """Wait until the outputs have credit, and look at barriers that do not need it."""
         await self._look_at_barriers()
         while not self._outputs.writable:

@@ -204,7 +204,7 @@ class SourceSubtask(Subtask):
         await self._wait()
         self.counters.blocked += self._now() - begun
 
-    async def _make_room(self) -> None:
+    async def _wait_for_room(self) -> None:
         """Do not wait: a barrier may be due, and what is in hand must be through before it."""
 
     async def _emit_barrier(self, barrier: Barrier) -> None:

@@ -83,19 +83,26 @@ class StateAssembly:
             await self._open_files(part, states, part.groups)
         part.stored_keys = self._keys_to_hold_to(part.uid)
 
-    async def broadcast(self, spec: OperatorSpec, subtask: SubtaskId) -> KeyedPart:
-        """The restored broadcast state of an operator: in memory, and whole in every subtask."""
+    def broadcast(self, spec: OperatorSpec, subtask: SubtaskId) -> KeyedPart:
+        """The broadcast state of an operator, in memory and whole in every subtask: empty until `restore_broadcast`."""
         all_groups = (0, self._plan.max_parallelism - 1)
         in_memory = replace(self._settings, state=replace(self._settings.state, backend="heap"))
         part = self._part(spec.uid, subtask, all_groups, self._open(in_memory, "", spec.uid))
         part.is_broadcast = True
+        return part
+
+    async def restore_broadcast(self, part: KeyedPart, index: int) -> None:
+        """Take over the broadcast state that subtask `index` is dealt, as the job declares it now.
+
+        Raises:
+            IncompatibleStateError: it cannot become that.
+        """
         self._declare(part.backend, self._declared(part.uid).broadcast)
-        for state in self._restored(spec.uid, subtask.index):
+        for state in self._restored(part.uid, index):
             if state.broadcast:
                 part.files = state.broadcast
                 part.must_be_full = self._deploy.full
-                await self._open_files(part, [state], all_groups)
-        return part
+                await self._open_files(part, [state], part.groups)
 
     def _keys_to_hold_to(self, uid: str) -> frozenset[str]:
         """What is stored under keys of which types, in all subtasks: this one may have none of it."""

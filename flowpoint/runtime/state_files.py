@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from flowpoint.errors import CheckpointFailed
+from flowpoint.errors import CheckpointFailed, TransientError
 from flowpoint.model import messages
 from flowpoint.model.manifest import NO_GROUPS, StateFile, SubtaskState
 from flowpoint.model.plan import SubtaskId
@@ -103,10 +103,19 @@ class StateFiles:
                 if batches:
                     name = self._name(uid, subtask, CHANNEL)
                     step = partial(write_channels, self._around.storage, batches, name, groups)
-                    files.append(await wait_for_room(step, while_wanted))
+                    try:
+                        files.append(await wait_for_room(step, while_wanted))
+                    except TransientError:
+                        await self._remove(files)
+                        raise
             return uid, SubtaskState(channels=tuple(files))
 
         return write
+
+    async def _remove(self, files: Sequence[StateFile]) -> None:
+        """Remove what was written of something that did not become whole: nobody will ever name it."""
+        if files:
+            await self._around.storage.delete(*(file.path for file in files))
 
     def _name(self, uid: str, subtask: SubtaskId, kind: str) -> str:
         self._sequence += 1

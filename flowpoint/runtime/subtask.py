@@ -115,13 +115,13 @@ class Subtask:
         """Take in what was under way in the restored checkpoint, before anything new (rule 16)."""
         while self._restored:
             restored = self._restored[0]
-            await self._wait_for_room()
+            await self._wait_between()
             await self.process(restored.batch, restored.port, self._pipeline.entry(restored.uid))
             self._restored.popleft()
 
-    async def _wait_for_room(self) -> None:
-        """Wait, before more is taken in, until the outputs have credit."""
-        await self.wait_writable()
+    async def _wait_between(self) -> None:
+        """Wait for room where a snapshot may be taken: between what has been taken in and what is not yet."""
+        await self._wait_for_room()
 
     @property
     def is_restoring(self) -> bool:
@@ -198,11 +198,7 @@ class Subtask:
 
     async def _between_slices(self, batch: Batch, start: int) -> None:
         """The records of a batch from `start` on are still to be processed: a moment at which a snapshot may be taken."""
-        await self._make_room()
-
-    async def _make_room(self) -> None:
-        """Wait until more may be produced."""
-        await self.wait_writable()
+        await self._wait_for_room()
 
     async def _deliver(self, batch: Batch | None) -> None:
         """Hand what the pipeline produced to the sink or the outputs, and its side outputs to theirs."""
@@ -241,7 +237,7 @@ class Subtask:
             with _naming(part):
                 part.backend.merge_some()
 
-    async def wait_writable(self) -> None:
+    async def _wait_for_room(self) -> None:
         """Wait until every output has credit: this is where a slow consumer slows its producer."""
         if self._outputs.writable:
             return
@@ -281,7 +277,7 @@ class Subtask:
             await self._deliver(batch)
             await asyncio.sleep(0)
             if takes_credit:
-                await self._make_room()
+                await self._wait_for_room()
 
     def _send_watermark(self) -> None:
         if self._pipeline.watermark > self._watermark_sent:

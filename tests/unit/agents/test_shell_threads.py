@@ -204,7 +204,7 @@ def test_the_database_of_a_sqlite_saver_can_be_imported(capsys: Captured, tmp_pa
 def test_a_schema_is_checked_against_every_head(store: str, capsys: Captured) -> None:
     report = data(capsys, "migrate", store, "--schema", f"{__name__}:schema", "--check")
     assert (report["threads"], report["migrated"], report["refused"]) == (1, 1, [])
-    assert data(capsys, "migrate", store, "--schema", f"{__name__}:make_schema") == report
+    assert data(capsys, "migrate", store, "--schema", f"{__name__}:make_schema", "--check") == report
 
 
 def test_a_store_that_is_open_is_not_changed_and_its_owner_is_named(
@@ -230,12 +230,21 @@ def test_a_store_that_is_open_is_not_changed_and_its_owner_is_named(
         (["prune", "STORE", "--older-than", "often"], 2, "a duration"),
         (["prune", "STORE", "--older-than", "99999999999999d"], 2, "a duration"),
         (["prune", "STORE", "--keep-last", "0"], 2, "keep at least 1"),
-        (["migrate", "STORE", "--schema", "nothing:here"], 2, "cannot load"),
-        (["migrate", "STORE", "--schema", ":"], 2, "write it as module:name"),
-        (["migrate", "STORE", "--schema", "HERE:make_number"], 2, "it returned a int; name a schema"),
-        (["migrate", "STORE", "--schema", "HERE:needs_more"], 2, "cannot be called without arguments; name a schema"),
-        (["migrate", "STORE", "--schema", "HERE:raises"], 2, "it raised ZeroDivisionError: division by zero"),
-        (["migrate", "STORE", "--schema", "HERE:CONFIG"], 2, "it is a dict; name a schema"),
+        (["migrate", "STORE", "--schema", "HERE:schema"], 2, "pass --check"),
+        (["migrate", "STORE", "--check", "--schema", "nothing:here"], 2, "cannot load"),
+        (["migrate", "STORE", "--check", "--schema", ":"], 2, "write it as module:name"),
+        (["migrate", "STORE", "--check", "--schema", "HERE:make_number"], 2, "it returned a int; name a schema"),
+        (
+            ["migrate", "STORE", "--check", "--schema", "HERE:needs_more"],
+            2,
+            "cannot be called without arguments; name a schema",
+        ),
+        (
+            ["migrate", "STORE", "--check", "--schema", "HERE:raises"],
+            2,
+            "it raised ZeroDivisionError: division by zero",
+        ),
+        (["migrate", "STORE", "--check", "--schema", "HERE:CONFIG"], 2, "it is a dict; name a schema"),
         (["fork", "STORE", "t", "--as-node", "b", "--graph", "HERE:schema"], 2, "it is a Schema; name a StateGraph"),
         (["fork", "STORE", "t", "--graph", "HERE:builder", "--types", "HERE:CONFIG"], 2, "it is a dict; name a"),
         (["import", "NEW", "PICTURE"], 2, "cannot import line 1"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -238,3 +241,23 @@ def test_a_long_log_is_turned_over_when_a_run_starts(home: Home) -> None:
 
     assert not folder.log.exists()
     assert folder.log.with_name("log.1").stat().st_size == LOG_BYTES_MAX + 1
+
+
+@pytest.mark.parametrize(
+    ("module", "step", "error", "said"),
+    [
+        (fcntl, "flock", errno.ENOLCK, r"cannot lock .*jobs/words/lock: .*; set FLOWPOINT_HOME"),
+        (os, "pwrite", errno.ENOSPC, r"cannot write .*jobs/words/lock: No space left on device"),
+    ],
+)
+def test_a_claim_that_the_disk_refuses_says_so_and_holds_nothing(
+    home: Home, monkeypatch: pytest.MonkeyPatch, module: ModuleType, step: str, error: int, said: str
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    with monkeypatch.context() as patched, pytest.raises(StorageError, match=said):
+        patched.setattr(module, step, refused)
+        claim_job(home, "words", this_process())
+
+    claim_job(home, "words", this_process()).let_go()

@@ -11,7 +11,9 @@ import pytest
 
 from flowpoint import Job
 from flowpoint.connectors import CallbackSink, CollectionSource, FileSink, SequenceSource
-from flowpoint.errors import ForeignOutputError, UserCodeError
+from flowpoint.errors import FlowPointError, ForeignOutputError, StorageError, UserCodeError
+from flowpoint.host.system import SystemHost
+from flowpoint.launch import in_process
 
 
 def doubling(values: list[int], out: list[Any], **config: Any) -> Job:
@@ -117,3 +119,36 @@ def test_a_job_with_a_storage_is_done_when_it_has_finished_and_can_start_over(
     shutil.rmtree(tmp_path / "out")
     writing(tmp_path, checkpoint=storage).run(fresh=True)
     assert written(tmp_path) == list(range(10))
+
+
+def test_a_worker_that_ends_by_an_error_of_its_own_has_failed_the_job_and_has_closed_its_links(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    closed: list[str] = []
+    close = SystemHost.close
+
+    async def broken(*_: Any) -> None:
+        raise RuntimeError("nobody expected this")
+
+    async def seen_closing(host: SystemHost) -> None:
+        closed.append(host.name)
+        await close(host)
+
+    monkeypatch.setattr(in_process, "worker_main", broken)
+    monkeypatch.setattr(SystemHost, "close", seen_closing)
+
+    with pytest.raises(FlowPointError, match="worker 0"):
+        doubling([1], [], restart={"strategy": "none"}).run()
+
+    assert closed == ["worker-0", "coordinator"]
+    assert "nobody expected this" in capsys.readouterr().err
+
+
+def test_what_keeps_the_coordinator_from_beginning_is_raised_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> None:
+        raise StorageError("the disk says no")
+
+    monkeypatch.setattr(in_process, "open_place", refused)
+
+    with pytest.raises(StorageError, match="the disk says no"):
+        doubling([1], []).run()

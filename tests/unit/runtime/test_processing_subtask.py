@@ -335,7 +335,7 @@ def test_a_failed_write_declines_and_the_state_goes_into_the_next_snapshot(error
     it, parts, frozen = run(main())
 
     assert [(d.checkpoint, str(error) in d.reason) for d in it.reported(messages.Decline)] == [(1, True)]
-    assert [ack.checkpoint for ack in it.reported(messages.Ack)] == [2]
+    assert [ack.checkpoint for ack in it.reported(messages.Ack)] == [1, 2]
     assert frozen == [("a", {"k": 1}), ("b", {}), ("a", {"k": 1}), ("b", {})]
     assert [part.backend.ended for part in parts] == [["failed", "durable"], ["durable", "durable"]]
 
@@ -412,6 +412,26 @@ def test_of_a_checkpoint_given_up_while_it_is_written_the_coordinator_learns_the
 
     assert [f["path"] for f in it.acked(1)["a"]["files"]] == ["a-1"]
     assert [f["path"] for f in it.acked(2)["a"]["files"]] == ["a-1", "a-2"]
+
+
+def test_of_a_checkpoint_of_which_one_part_was_not_written_the_coordinator_learns_the_files_of_the_others():
+    async def main():
+        writer = Writer()
+        writer.outcomes = [None, StorageError("disk full"), None]
+        it = Processing(parts=[keyed_part("a", writer), keyed_part("b", writer), keyed_part("c", writer)])
+        async with running(it):
+            it.event(Barrier(1))
+            await asyncio.sleep(1)
+            return it
+
+    it = run(main())
+
+    told = [type(one) for one in it.reports if isinstance(one, messages.Decline | messages.Ack)]
+    assert told == [messages.Decline, messages.Ack], "before the decline, it would be this subtask's part"
+    assert {uid: [f["path"] for f in state["files"]] for uid, state in it.acked(1).items()} == {
+        "a": ["a-1"],
+        "c": ["c-3"],
+    }
 
 
 @pytest.mark.parametrize("turns", range(8))

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from flowpoint.errors import CheckpointFailed, StorageFull
+from flowpoint.errors import CheckpointFailed, StorageError, StorageFull
 from flowpoint.model.elements import Batch
 from flowpoint.model.plan import SubtaskId
 from flowpoint.runtime.channel_state import Recording
@@ -75,3 +75,34 @@ def test_records_of_a_checkpoint_that_was_given_up_wait_no_longer():
 
     assert storage.left == 999
     assert not storage.written
+
+
+class OneFileStorage:
+    """Takes one file and no other."""
+
+    def __init__(self):
+        self.names = []
+
+    async def put_if_absent(self, name, slices):
+        if self.names:
+            raise StorageError("the disk says no")
+        self.names.append(name)
+        return True
+
+    async def delete(self, *names):
+        self.names = [name for name in self.names if name not in names]
+        return True
+
+
+def test_of_records_under_way_that_were_written_in_part_nothing_is_left():
+    made = Recording(7, CODEC)
+    made.add(Batch([1]), 0, SimpleNamespace(of=lambda values: [5] * len(values)))
+    made.add(Batch([2]), 0, None)
+    made.finish()
+    storage = OneFileStorage()
+    write, _ = writer(storage)
+
+    with pytest.raises(StorageError, match="the disk says no"):
+        asyncio.run(write(made))
+
+    assert storage.names == []

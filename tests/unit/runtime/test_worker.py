@@ -341,6 +341,31 @@ def test_the_files_of_broadcast_state_that_is_left_behind_are_closed():
     simulate(plan, act)
 
 
+def test_when_taking_over_broadcast_state_fails_then_its_files_are_closed(monkeypatch):
+    plan = Plan(rules_job(Rules()))
+
+    def refused(evolution):
+        raise StorageError("the disk says no")
+
+    async def act(boss, world):
+        await deployed(boss, plan)
+        boss.send(messages.Start(1))
+        await boss.expect(messages.Ended, 3)
+        boss.send(trigger(1, 1))
+        await boss.expect(messages.Ack, 3)
+        restore = {uid: [[state]] for ack in boss.all(messages.Ack) for uid, state in ack.operators.items()}
+        boss.send(messages.Release(1))
+        await boss.expect(messages.Released)
+        monkeypatch.setattr("flowpoint.state.evolution.Evolution.found", refused)
+        boss.send(plan.deploy(2, boss, restore=restore))
+        failure = await boss.expect(messages.Failure)
+        boss.send(messages.Release(2))
+        await boss.expect(messages.Released, attempt=2)
+        return failure
+
+    assert "the disk says no" in simulate(plan, act).message
+
+
 # ---------------------------------------------------------------- failures
 
 
