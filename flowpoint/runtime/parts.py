@@ -346,7 +346,7 @@ def checked_json(value: Any, what: str) -> Any:
     advice = "use None, bool, int of up to 64 bits, float, str, lists, and dicts with str keys"
     try:
         copy = json.loads(json.dumps(value))
-        msgpack.packb(copy)
+        msgpack.packb(copy, unicode_errors="surrogatepass")
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadRecordError(f"{what} is not JSON data ({error}); {advice}") from error
     if copy != value:

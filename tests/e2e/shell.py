@@ -160,7 +160,8 @@ class Shell:
     def run_ok(self, *arguments: str, timeout: float = 30) -> Done:
         """The same, for a command that has to succeed."""
         done = self.run(*arguments, timeout=timeout)
-        assert done.code == 0, f"`flowpoint {' '.join(arguments)}`: {done}"
+        # Test reports are UTF-8, which names of files need not be.
+        assert done.code == 0, f"`flowpoint {' '.join(arguments)}`: {done}".encode(errors="backslashreplace").decode()
         return done
 
     def status(self, job: str) -> dict[str, Any]:
