@@ -259,6 +259,8 @@ class Preparation:
         for uid, (sink, ctx) in contexts.items():
             with naming(uid, "begin()"):
                 await sink.begin(ctx)
+        # The output is this lineage's now: whatever happens to this start, the same command must find it again.
+        self._founds = False
         own = await takeover.make_own(begun.lineage, begun.attempt)
         directory = names.checkpoint_directory(own.id, own.attempt)
         extra = {"from": origin.path, "claim": origin.claim}

@@ -6,7 +6,10 @@ from collections import Counter
 
 import pytest
 
+from flowpoint.coordinator.job import Wishes
 from flowpoint.model import messages
+from flowpoint.sim.faults import FaultKind
+from flowpoint.sim.job import SAVEPOINTS
 from flowpoint.sim.jobs import OUTPUT, STORAGE
 from flowpoint.sim.stored_names import CHECKPOINT, Commit, files_of_manifest, parse_commit
 from tests.simulation.stage import LOG, Stage, settings, witness
@@ -232,3 +235,38 @@ def test_ac39_what_a_timer_emits_is_on_time_in_the_operator_behind_it(parallelis
     stage.play(script())
 
     assert stage.output() == Counter({("window", 20, 2): 1, ("window", 30, 1): 1, ("window", 510, 1): 1})
+
+
+def test_a_start_from_a_savepoint_that_fails_after_it_took_the_output_over_is_gone_on_with_by_the_same_command():
+    stage = Stage(COUNTS, settings(2), checked=False)
+    broken: dict[str, bytes] = {}
+
+    def break_what_was_taken_over(point):
+        if broken or point.operation != "disk.link" or point.phase != "after" or "/commits/" not in point.subject:
+            return
+        newest = newest_of(stage, STORAGE)
+        folder = f"{STORAGE}/{newest.directory}"
+        if newest.attempt != 2 or not stage.world.files.list(folder):
+            return
+        name = next(name for name in stage.world.files.list(folder) if name != "manifest.json")
+        file = stage.world.files.file(f"{folder}/{name}")
+        broken[f"{folder}/{name}"] = bytes(file.data)
+        del file.data[:]
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: stage.completed(3))
+        stage.ask_for(FaultKind.ASK_STOP_TO)
+        await stage.finish(run, 130)
+        (savepoint,) = stage.world.files.list(SAVEPOINTS)
+        stage.wish(Wishes(source=f"{SAVEPOINTS}/{savepoint}"))
+        stage.world.watch_points(break_what_was_taken_over)
+        await stage.finish(stage.start(), 1)
+        for path, data in broken.items():
+            stage.world.files.file(path).data[:] = data
+        await stage.finish(stage.start())
+
+    stage.play(script())
+
+    assert broken
+    assert stage.output() == ALL_COUNTS
