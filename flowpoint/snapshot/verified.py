@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from flowpoint.codec.keys import place_width, places_of
+from flowpoint.codec.placement import place_width, places_of
 from flowpoint.codec.raw import RawEnum, RawObject
 from flowpoint.errors import BadRecordError, IncompatibleStateError, SnapshotError, StorageError
 from flowpoint.host.blocking import run_now
