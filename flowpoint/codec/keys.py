@@ -34,7 +34,7 @@ from zoneinfo import ZoneInfo
 import msgpack
 
 from flowpoint.codec.registry import TypeRegistry, decode_enum, encode_enum
-from flowpoint.codec.values import shortened
+from flowpoint.codec.shortened import shortened
 from flowpoint.errors import BadRecordError
 
 _EPOCH: Final = datetime(1970, 1, 1)

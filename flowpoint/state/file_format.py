@@ -33,7 +33,8 @@ from typing import Any, Final, TypeAlias
 import msgpack
 from xxhash import xxh3_64_intdigest
 
-from flowpoint.codec.values import Codec, shortened
+from flowpoint.codec.shortened import shortened
+from flowpoint.codec.values import Codec
 from flowpoint.errors import BadRecordError, IncompatibleStateError, SnapshotError
 from flowpoint.state.spec import KINDS
 
