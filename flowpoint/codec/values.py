@@ -10,7 +10,8 @@ looking into containers whose bytes could hold one.
 Invariants: `decode(encode(v)) == v`, with the same types all the way down. A class is found only through the
 `TypeRegistry`; nothing is imported by name and nothing is pickled. Shared references become copies, cycles are refused.
 
-Not here: batches (`columns.py`), what datetimes and times are made of (`moments.py`), keys, whose bytes follow `==` and not the type (`keys.py`).
+Not here: batches (`columns.py`), what datetimes and times are made of (`moments.py`), keys, whose bytes follow `==` and
+not the type (`keys.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The checkpoints of a job that is not running, from its storage.
 
 How it works: the commit log tells which checkpoints exist, each one's manifest what it holds. A checkpoint that the
-log names and whose manifest is missing or damaged is shown as damaged: somebody should know before they need it.
+log names and whose manifest is missing or damaged is shown as damaged: somebody should know before they need it. One
+whose manifest cannot be read at the moment is shown as unreadable, which tells nothing of it.
 
 Not here: pending and failed checkpoints; only the running job knows of them. Reading every file: that is `verify`.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from flowpoint.errors import SnapshotError
+from flowpoint.errors import SnapshotError, StorageError
 from flowpoint.host.system import SystemHost
 from flowpoint.launch.control import Data
 from flowpoint.launch.home import Home
@@ -64,6 +65,8 @@ async def _describe(place: Place, entry: CommitEntry) -> Data:
         manifest = await read_manifest(place.storage, entry.directory)
     except SnapshotError as error:
         return data | {"state": "damaged", "reason": str(error)}
+    except StorageError as error:
+        return data | {"state": "unreadable", "reason": str(error)}
     return data | {"started": manifest.created, "bytes": sum(file.bytes for file in manifest.files())}
 
 
