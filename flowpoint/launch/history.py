@@ -9,13 +9,13 @@ Not here: pending and failed checkpoints; only the running job knows of them. Re
 
 from __future__ import annotations
 
-import asyncio
 import os
 
 from flowpoint.errors import SnapshotError, StorageError
-from flowpoint.host.system import SystemHost
+from flowpoint.host.base import Host
 from flowpoint.launch.control import Data
 from flowpoint.launch.home import Home
+from flowpoint.launch.question import ask
 from flowpoint.model.commits import CommitEntry, CommitKind
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.manifests import read_manifest
@@ -35,9 +35,12 @@ def list_checkpoints(home: Home, name: str) -> list[Data]:
     if root == MEMORY or not os.path.isdir(root):
         # What was in memory went with the coordinator.
         return []
-    host = SystemHost("history", str(home.root))
-    place = FolderPlace(host, root)
-    return asyncio.run(describe_retained(place, CommitLog(place.storage, "", host)))
+
+    async def look(host: Host) -> list[Data]:
+        place = FolderPlace(host, root)
+        return await describe_retained(place, CommitLog(place.storage, "", host))
+
+    return ask(look, str(home.root))
 
 
 async def describe_retained(place: Place, log: CommitLog) -> list[Data]:
