@@ -273,6 +273,8 @@ class _Run:
         command = options.resume_command()
         if last is not None and last.savepoint_bytes is not None:
             command += f" --from {shlex.quote(last.savepoint)}"
+        if last is not None and last.drained and coordinator.state is JobState.STOPPED:
+            command += " --resume-drained"
         return command
 
     def _changes(self, job: JobToRun, entries: list[CommitEntry]) -> list[str]:

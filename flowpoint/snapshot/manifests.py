@@ -14,12 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from xxhash import xxh3_64
-
 from flowpoint.errors import BadRecordError, SnapshotError
 from flowpoint.model.manifest import MANIFEST_FORMAT, Manifest, OperatorState, StateFile, SubtaskState
 from flowpoint.snapshot import encoding, names
-from flowpoint.snapshot.storage import SLICE_BYTES, Storage
+from flowpoint.snapshot.measured import measured
+from flowpoint.snapshot.storage import Storage
 
 WHAT = "manifest"
 
@@ -256,19 +255,13 @@ async def check_file(storage: Storage, file: StateFile) -> str:
     Raises:
         StorageError: they cannot be read at the moment.
     """
-    digest = xxh3_64()
-    seen = 0
     try:
-        while data := await storage.get(file.path, seen, SLICE_BYTES):
-            digest.update(data)
-            seen += len(data)
+        size, checksum = await measured(storage, file.path)
     except FileNotFoundError:
         return "missing"
-    if seen != file.bytes:
-        return f"{seen} bytes long instead of {file.bytes}"
-    if digest.hexdigest() != file.checksum:
-        return f"checksum {digest.hexdigest()} instead of {file.checksum}"
-    return ""
+    if size != file.bytes:
+        return f"{size} bytes long instead of {file.bytes}"
+    return f"checksum {checksum} instead of {file.checksum}" if checksum != file.checksum else ""
 
 
 assert set(_FIELDS) | set(_OPTIONAL_FIELDS) | {"format"} == {field.name for field in fields(Manifest)}
