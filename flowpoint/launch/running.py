@@ -5,6 +5,8 @@ Not here: HTTP itself, signals, what the numbers are made of (`coordinator.stati
 
 from __future__ import annotations
 
+import asyncio
+
 import psutil
 
 from flowpoint.coordinator.coordinator import Coordinator
@@ -47,6 +49,15 @@ class _Process:
         return rss
 
 
+_OF_THE_MOMENT = ("rate", "backpressure", "busy", "stalled")
+
+
+def _at_rest(status: Data) -> Data:
+    """The status of a job that is over: it has no figures of the moment any more."""
+    operators = [operator | dict.fromkeys(_OF_THE_MOMENT) for operator in status["operators"]]
+    return status | {"rate": None, "backpressure": None, "lag": None, "operators": operators}
+
+
 class RunningJob:
     """Answers for one coordinator. `facts` are status fields that do not change: job_file, pid, started."""
 
@@ -70,7 +81,8 @@ class RunningJob:
                 "bytes": last.bytes,
                 "alignment_ms": last.alignment_ms,
             }
-        return {
+        now = asyncio.get_running_loop().time()
+        status = {
             "name": self._job.plan.job,
             "state": coordinator.state.value.upper(),
             "attempt": coordinator.attempt,
@@ -78,14 +90,15 @@ class RunningJob:
             "parallelism": widest(coordinator.plan),
             "records_in": statistics.records_in,
             "records_out": statistics.records_out,
-            "rate": round(statistics.rate(), 1),
+            "rate": round(statistics.rate(now), 1),
             "lag": self._lag(),
-            "backpressure": round(min(statistics.backpressure(), 1.0), 3),
+            "backpressure": round(min(statistics.backpressure(now), 1.0), 3),
             "last_checkpoint": shown,
             "reason": coordinator.reason,
-            "operators": statistics.operators(),
+            "operators": statistics.operators(now),
             **self._facts,
         }
+        return _at_rest(status) if coordinator.is_over.is_set() else status
 
     def _lag(self) -> float | None:
         """How many seconds event time is behind the clock in the output; None where there is no event time."""
@@ -95,6 +108,7 @@ class RunningJob:
     def workers(self) -> list[Data]:
         """See `JobControl`."""
         shown = []
+        now = asyncio.get_running_loop().time()
         pids = self._coordinator.pids()
         living = {pid for pid, _ in pids.values()}
         self._processes = {pid: process for pid, process in self._processes.items() if pid in living}
@@ -107,7 +121,7 @@ class RunningJob:
                     "subtasks": self._coordinator.subtasks_of(index),
                     "cpu_percent": cpu,
                     "rss_bytes": rss,
-                    "rate": round(self._coordinator.statistics.worker_rate(index), 1),
+                    "rate": round(self._coordinator.statistics.worker_rate(index, now), 1),
                 }
             )
         return shown

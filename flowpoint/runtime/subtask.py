@@ -175,14 +175,15 @@ class Subtask:
             part = cut(batch, start, start + size) if start or size < count else batch
             start += size
             begun = self._now()
+            self.counters.busy.start(begun)
             made = self._records_made
             self._held = 0.0
             emitted = self._pipeline.run(part, first) if first else self._pipeline.run_port(part, port)
             computed = self._now()
             await self._deliver(emitted)
-            in_all = self._now() - begun
-            self.counters.busy += in_all
-            self._slice.adapt(len(part), self._records_made - made, computed - begun + self._held, in_all)
+            done = self._now()
+            self.counters.busy.stop(done)
+            self._slice.adapt(len(part), self._records_made - made, computed - begun + self._held, done - begun)
             if self._pipeline.assigners:
                 await self._follow_assigners()
             await self._spill()
@@ -241,10 +242,10 @@ class Subtask:
         """Wait until every output has credit: this is where a slow consumer slows its producer."""
         if self._outputs.writable:
             return
-        begun = self._now()
+        self.counters.blocked.start(self._now())
         while not self._outputs.writable:
             await self._wait()
-        self.counters.blocked += self._now() - begun
+        self.counters.blocked.stop(self._now())
 
     async def _wait(self) -> None:
         """Wait until something may have changed. Whoever waits looks again at all it waits for."""

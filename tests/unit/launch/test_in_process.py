@@ -16,9 +16,11 @@ import uvloop
 
 from flowpoint import Job
 from flowpoint.connectors import CallbackSink, CollectionSource, FileSink, SequenceSource
+from flowpoint.coordinator.job import Wishes
 from flowpoint.errors import FlowPointError, ForeignOutputError, StorageError, UserCodeError
 from flowpoint.host.system import SystemHost
 from flowpoint.launch import in_process
+from flowpoint.launch.keyboard import Keyboard
 
 
 def doubling(values: list[int], out: list[Any], **config: Any) -> Job:
@@ -215,7 +217,7 @@ def test_an_interrupt_in_a_notebook_ends_the_job_and_its_thread(capfd: pytest.Ca
 async def test_a_job_that_does_not_end_is_left_at_the_third_interrupt() -> None:
     asked: list[str] = []
 
-    with in_process.Keyboard() as keyboard, keyboard.telling(lambda: asked.append("end")):
+    with Keyboard() as keyboard, keyboard.telling(lambda: asked.append("end")):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
@@ -235,7 +237,7 @@ def test_a_job_that_is_abandoned_says_nothing_of_its_workers(capfd: pytest.Captu
     )
 
     async def abandoned() -> None:
-        run = asyncio.ensure_future(in_process._run(job, in_process.Wishes(), in_process.Keyboard()))
+        run = asyncio.ensure_future(in_process._run(job, Wishes(), Keyboard()))
         while not loops:
             await asyncio.sleep(0.01)
         run.cancel()
