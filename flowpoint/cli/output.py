@@ -120,6 +120,12 @@ def share(value: float | None) -> str:
     return "-" if value is None else f"{value:.0%}"
 
 
+def stalled_line(status: dict[str, Any]) -> str:
+    """Which operators of a job work on the same records for long, and for how long; "" when none does."""
+    stalled = [one for one in status.get("operators", ()) if one.get("stalled")]
+    return ", ".join(f"{one['uid']} for {duration(one['stalled'] * 1000)}" for one in stalled)
+
+
 def moment(epoch_ms: float | None) -> str:
     """A point in time, as a local date and time."""
     return datetime.fromtimestamp(epoch_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S") if epoch_ms else "-"
