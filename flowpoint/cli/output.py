@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
@@ -32,6 +34,11 @@ snapshot_argument = click.argument("snapshot")
 def _absolute(path: str | None) -> str | None:
     """The job has another working directory than this command."""
     return os.path.abspath(os.path.expanduser(path)) if path else None
+
+
+def prints_aside(as_json: bool) -> AbstractContextManager[object]:
+    """While it lasts, what a job file prints in this process goes to stderr if stdout is for a program."""
+    return redirect_stdout(sys.stderr) if as_json else nullcontext()
 
 
 def print_json(data: Any) -> None:

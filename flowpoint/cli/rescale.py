@@ -23,5 +23,7 @@ def command(job: str, parallelism: int, as_json: bool) -> None:
     status = JobClient.of(Home.from_environment(), job).post("/rescale", {"parallelism": parallelism})
     if as_json:
         output.print_json(status)
+    elif not status["rescaled"]:
+        click.echo(f"job {job!r} runs with parallelism {status['parallelism']} already: nothing was changed")
     else:
         click.echo(f"job {job!r} runs with parallelism {status['parallelism']}")

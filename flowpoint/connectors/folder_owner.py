@@ -104,8 +104,9 @@ def _ways_out(is_of_other_job: bool) -> str:
     if is_of_other_job:
         return "use another folder, or pass --take-output to write beside what is there"
     return (
-        "that is an earlier start of this job: leave out --fresh and --from to go on with it, use another folder, or"
-        " pass --take-output to write beside what is there (records that both starts read then come out twice)"
+        "that is an earlier start of this job, with which this run does not go on, as it starts over or does not have its"
+        " checkpoints; use another folder, delete this one, or pass --take-output to write beside what is there (records"
+        " that both starts read then come out twice)"
     )
 
 

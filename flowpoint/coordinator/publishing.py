@@ -228,4 +228,5 @@ def without_committed(manifest: Manifest, checkpoint: int) -> Manifest:
 
 def savepoint_facts(manifest: Manifest, folder: str) -> dict[str, Any]:
     """What the commit log says of a savepoint."""
-    return {"savepoint": folder, "id": manifest.id, "bytes": sum(file.bytes for file in manifest.files())}
+    facts = {"savepoint": folder, "id": manifest.id, "bytes": sum(file.bytes for file in manifest.files())}
+    return facts | ({"drained": True} if manifest.drained else {})

@@ -63,7 +63,10 @@ class JobControl(Protocol):
         """
 
     async def rescale(self, parallelism: int) -> Data:
-        """Go on with another parallelism; returns the status then. Raises UsageError, CheckpointFailed."""
+        """Go on with another parallelism. Raises UsageError, CheckpointFailed.
+
+        Returns the status then, and `rescaled`: False when it had that parallelism already.
+        """
 
     async def cancel(self) -> Data:
         """End the job now, without a checkpoint; returns its status."""

@@ -369,7 +369,7 @@ class _Run:
             self._show(lambda view: view.refresh(running.status(), running.workers()))
 
     def _tell_end(self, outcome: Outcome) -> None:
-        data: Data = {"exit_code": outcome.exit_code}
+        data: Data = {"name": self._assembled.name, "exit_code": outcome.exit_code}
         printed = self._log.printed()
         if printed.last:
             data["printed"] = {"lines": printed.lines, "last": list(printed.last)}

@@ -177,8 +177,8 @@ class RunningJob:
 
     async def rescale(self, parallelism: int) -> Data:
         """See `JobControl`."""
-        await self._coordinator.requests.rescale(parallelism)
-        return self.status()
+        is_rescaled = await self._coordinator.requests.rescale(parallelism, self._coordinator.plan)
+        return self.status() | {"rescaled": is_rescaled}
 
     async def cancel(self) -> Data:
         """See `JobControl`."""

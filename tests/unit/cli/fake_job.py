@@ -92,7 +92,7 @@ class FakeJob:
 
     async def rescale(self, parallelism: int) -> Data:
         self.calls.append(f"rescale {parallelism}")
-        return self.status()
+        return self.status() | {"rescaled": parallelism != 2}
 
     async def stop(self, to: str = "", *, drain: bool = False) -> Data:
         self.calls.append("stop drained" if drain else "stop")

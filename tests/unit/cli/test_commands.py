@@ -90,6 +90,13 @@ async def test_a_command_is_carried_out_and_tells_so(home: Home, capsys: Capture
     assert job.calls.count(command) == 2
 
 
+async def test_a_rescale_to_what_there_is_says_that_nothing_was_changed(home: Home, capsys: Captured) -> None:
+    async with serving(home, FakeJob()):
+        assert await shell("rescale", "words", "-p", "2") == 0
+
+    assert capsys.readouterr().out == "job 'words' runs with parallelism 2 already: nothing was changed\n"
+
+
 async def test_a_stop_that_takes_long_says_what_it_waits_for_and_how_to_end_it_at_once(
     home: Home, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -218,6 +218,40 @@ def test_an_interrupt_is_exit_code_130(play: Callable[[Play], None], capsys: Cap
     assert execute(["run", "job.py"]) == 130
 
 
+def test_what_a_job_file_prints_as_it_is_loaded_is_no_json(play: Callable[[Play], None], capsys: Captured) -> None:
+    def talking(options: RunOptions, view: RunView) -> int:
+        print("loading the dictionary")
+        return finishing(options, view)
+
+    play(talking)
+
+    assert execute(["run", "job.py", "--json"]) == 0
+
+    shown = capsys.readouterr()
+    assert [json.loads(line)["event"] for line in shown.out.splitlines()] == ["started", "running", "finished"]
+    assert shown.err == "loading the dictionary\n"
+
+
+def test_why_a_job_failed_comes_once_also_when_it_never_started(play: Callable[[Play], None], capsys: Captured) -> None:
+    def refused(_options: RunOptions, view: RunView) -> int:
+        view.on_event(Event(EventKind.FAILED, "job words failed: it has handed its output on", {"name": "words"}))
+        return 1
+
+    play(refused)
+
+    assert execute(["run", "job.py", "--plain"]) == 1
+
+    shown = capsys.readouterr()
+    assert shown.out.endswith(" job words failed\n")
+    assert shown.err == "flowpoint: job words failed: it has handed its output on\n"
+
+
+def test_an_option_without_its_value_says_where_to_read_on(capsys: Captured) -> None:
+    assert execute(["run", "job.py", "--from"]) == 2
+
+    assert capsys.readouterr().err == "flowpoint: option '--from' requires an argument; see `flowpoint run --help`\n"
+
+
 def test_a_reader_who_has_gone_does_not_end_the_job() -> None:
     reading, writing = os.pipe()
     os.close(reading)

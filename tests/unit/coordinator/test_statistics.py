@@ -80,10 +80,10 @@ def test_a_subtask_that_works_on_the_same_records_for_long_is_stalled(statistics
 
     statistics.add(0, at_work(0.0), 10.0)
     statistics.add(0, at_work(2.0), 12.0)
-    assert [(one["busy"], one["stalled"]) for one in statistics.operators(12.0)][0] == (1.0, None)
+    assert next((one["busy"], one["stalled"]) for one in statistics.operators(12.0)) == (1.0, None)
 
     statistics.add(0, at_work(7.0), 17.0)
-    assert [(one["busy"], one["stalled"]) for one in statistics.operators(17.0)][0] == (1.0, 7.0)
+    assert next((one["busy"], one["stalled"]) for one in statistics.operators(17.0)) == (1.0, 7.0)
 
 
 def test_what_a_silent_worker_runs_is_stalled_and_its_rate_fades(statistics: Statistics) -> None:
