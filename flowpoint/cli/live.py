@@ -17,6 +17,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -75,6 +76,11 @@ class LiveTable(View):
         self._draw()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        # A terminal that has gone takes no last picture; the job has ended as it has ended.
+        with suppress(OSError):
+            self._leave()
+
+    def _leave(self) -> None:
         if self._live is not None:
             self._draw(is_last=True)
             self._live.stop()

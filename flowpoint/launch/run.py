@@ -155,6 +155,8 @@ class _Run:
         finally:
             await self._remove_work(job.work_dir)
         self.resume = self._resume_command(coordinator)
+        if self._interrupts.reason and outcome.state in (JobState.STOPPED, JobState.CANCELLED):
+            outcome = replace(outcome, reason=self._interrupts.reason)
         return await self._end(outcome)
 
     async def _end_at_once(self, end: AlreadyFinished | Refuse) -> Outcome:
