@@ -14,9 +14,9 @@ from flowpoint.sim.jobs import OUTPUT, STORAGE
 from flowpoint.sim.stored_names import CHECKPOINT, Commit, files_of_manifest, parse_commit
 from tests.simulation.stage import LOG, Stage, settings, witness
 
-KEYS = 100
-RECORDS = 10 * KEYS
-COUNTS = f'job.source(SequenceSource(0, {RECORDS}, rate=1000), uid="numbers").key_by(lambda n: n % {KEYS})'
+KEYS = 1000
+RECORDS = 3 * KEYS
+COUNTS = f'job.source(SequenceSource(0, {RECORDS}, rate=3000), uid="numbers").key_by(lambda n: n % {KEYS})'
 COUNTS += '.count(uid="counts").sink(SINK)'
 ALL_COUNTS = Counter({(key, n): 1 for key in range(KEYS) for n in range(1, RECORDS // KEYS + 1)})
 OTHER = "/flowpoint/checkpoints/other"
