@@ -214,7 +214,7 @@ class Tumbling(KeyedProcessFunction):
 
 records = job.source(CollectionSource([("k", 10), ("other", 26), ("other", 500)]), uid="records", parallelism=1)
 (
-    records.assign_timestamps(lambda record: record[1], uid="times", parallelism=1)
+    records.assign_timestamps(lambda record: record[1], max_out_of_orderness=0, uid="times", parallelism=1)
     .key_by(lambda record: record[0])
     .process(First(), uid="first")
     .key_by(lambda record: record[0])
