@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from flowpoint.codec.keys import GroupCache
+from flowpoint.codec.placement import GroupCache
 from flowpoint.codec.values import Codec, TypeRegistry
 from flowpoint.errors import FlowPointError
 from flowpoint.model import messages

@@ -92,12 +92,7 @@ class SourcePart:
 
     async def capture(self, barrier: Barrier) -> Captured:
         """Where every split stands, as of the last `note_positions`."""
-        state = SubtaskState(splits=tuple(split.to_data() for split in self.splits))
-
-        async def write() -> SubtaskState:
-            return state
-
-        return Captured(write)
+        return Captured.of(SubtaskState(splits=tuple(split.to_data() for split in self.splits)))
 
     async def capture_savepoint(self, barrier: Barrier) -> Captured:
         """The same: positions stand in the manifest."""

@@ -52,7 +52,7 @@ class Base(Protocol):
         """Whether `in_memory` has the key."""
 
     def stored(self) -> Iterator[tuple[int, Any, Any]]:
-        """(place, key, value) of entries that are not in memory, in the order of places (`codec.keys.place_of`)."""
+        """(place, key, value) of entries that are not in memory, in the order of places (`codec.placement.place_of`)."""
 
     def holding(self, places: tuple[int, int], keys: Sequence[Any]) -> set[Any]:
         """Those of some keys, all of which are at places in [from, up to), for which there is an entry here."""

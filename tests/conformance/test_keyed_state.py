@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from flowpoint.codec.keys import canonical, group_of
+from flowpoint.codec.keys import canonical
+from flowpoint.codec.placement import group_of
 from flowpoint.codec.values import Codec
 from flowpoint.errors import BadRecordError, ConfigError, IncompatibleStateError, InternalError, SnapshotError
 from flowpoint.model.key_groups import group_range
