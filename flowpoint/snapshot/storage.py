@@ -36,6 +36,8 @@ SLICE_BYTES = 1024 * 1024
 """How much is read or copied between two turns of the loop."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_HANDLES = frozenset({errno.EMFILE, errno.ENFILE})
+_READS = frozenset({"read", "open", "list", "look at"})
 _NO_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
@@ -317,7 +319,12 @@ class LocalFile:
         return self
 
     async def __anext__(self) -> bytes:
-        data = await self._disk.read(self._path, self._offset, SLICE_BYTES)
+        try:
+            data = await self._disk.read(self._path, self._offset, SLICE_BYTES)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise refused("read", self._path, error) from error
         if not data:
             raise StopAsyncIteration
         self._offset += len(data)
@@ -355,14 +362,19 @@ def _parent(name: str) -> str:
 
 
 def _reason(error: OSError) -> str:
-    return error.strerror or type(error).__name__
+    symbol = errno.errorcode.get(error.errno or 0, "")
+    return f"{error.strerror or type(error).__name__}{symbol and f' ({symbol})'}"
 
 
 def refused(what: str, path: str, error: OSError) -> StorageError:
     """The StorageError for an OSError: what could not be done, what was seen, what to do."""
     if error.errno in _FULL:
         return StorageFull(f"cannot {what} {path}: the disk is full; free some space there")
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+    if error.errno in _NO_HANDLES:
+        advice = "raise the limit of open files (`ulimit -n`)"
+    elif error.errno in (errno.EACCES, errno.EPERM) and what in _READS:
+        advice = "give this user the right to read there"
+    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         advice = "give this user the right to write there, or choose another checkpoint.storage"
     elif error.errno == errno.ENOENT:
         advice = "something else removed it or its folder; let nothing else write there"

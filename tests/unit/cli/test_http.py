@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
+from flowpoint.host.processes import allow_open_files
 from flowpoint.launch import http
+from flowpoint.launch.client import JobClient
+from flowpoint.launch.home import Home
 from flowpoint.launch.http import HttpServer
-from tests.unit.cli.fake_job import CHECKPOINT, TOKEN, FakeJob, failed_checkpoint
+from tests.unit.cli.fake_job import CHECKPOINT, TOKEN, FakeJob, failed_checkpoint, serving
 
 AUTHORIZED = f"Authorization: Bearer {TOKEN}\r\n"
 
@@ -232,6 +235,22 @@ async def test_a_crowd_that_sends_nothing_keeps_nobody_from_asking(
 
     for _, writer in idle:
         writer.close()
+
+
+async def test_400_sockets_that_say_nothing_keep_nobody_from_asking_and_few_of_them_are_held(home: Home) -> None:
+    allow_open_files()
+    job = FakeJob()
+    async with serving(home, job) as server:
+        record = home.job(job.name).read_run()
+        assert record is not None
+        idle = [await asyncio.open_unix_connection(record.socket) for _ in range(400)]
+        status = await asyncio.to_thread(lambda: JobClient.of(home, job.name).get("/status"))
+        held = len(server._reading)
+        for _, writer in idle:
+            writer.close()
+
+    assert status["state"] == "RUNNING"
+    assert held <= http.READING_MAX
 
 
 async def test_a_command_is_carried_out_though_its_client_has_gone(served: Served) -> None:
