@@ -96,7 +96,8 @@ async def _take_over(folder: str, path: str, owner: dict[str, Any], ctx: Connect
             )
     if content is not None or is_of_other_job:
         how = "goes on in" if is_handed_on else "took over"
-        ctx.log(f"sink {ctx.uid!r}: {how} {folder} of {_described(owner)}; its files stay")
+        twice = "" if is_handed_on or content is None else ", and records that both have read are in them twice"
+        ctx.log(f"sink {ctx.uid!r}: {how} {folder} of {_described(owner)}; its files stay{twice}")
     await replace_file(ctx.disk, path, _marker(ctx), ctx.lineage)
 
 

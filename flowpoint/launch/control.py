@@ -18,6 +18,7 @@ Data is JSON-able, since it leaves the process. The keys are a contract with use
 - workers: a list of {index, pid, subtasks: ["uid#0", ...], cpu_percent, rss_bytes, rate}.
 - savepoint, stop with a savepoint: {id, path, duration_ms, bytes}, and what `checkpoints` shows.
 - checkpoints: a list of {id, attempt, kind, state, started (epoch ms), duration_ms, bytes, parent, path, reason}.
+  duration_ms and bytes are None while it is pending.
 
 Not here: how any of it is found out (the coordinator) or shown (`cli`).
 """
