@@ -14,7 +14,7 @@ from flowpoint.snapshot.dry_run import StateReport
 
 @click.command(name="migrate")
 @output.snapshot_argument
-@click.argument("job_file", metavar="JOB.py")
+@output.job_file_argument
 @click.option("--check", is_flag=True, help="Try every stored value; write nothing.")
 @params_option
 @output.json_option

@@ -14,21 +14,36 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
+
+from flowpoint.launch.home import Home
 
 T = TypeVar("T")
 
 _BRANCH: Final = "├─ "
 _CONTINUED: Final = "│  "
 
+
+def job_names(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Completes the name of a job."""
+    return [CompletionItem(name) for name in Home.from_environment().known_jobs() if name.startswith(begun)]
+
+
+def _files(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Lets the shell complete a path."""
+    return [CompletionItem(begun, type="file")]
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
-job_argument = click.argument("job")
+job_argument = click.argument("job", shell_complete=job_names)
+job_file_argument = click.argument("job_file", metavar="JOB.py", shell_complete=_files)
 to_option = click.option(
     "--to",
     metavar="DIR",
     help="Make a savepoint, in a folder DIR/savepoint-JOB-ID of its own; its path is printed.",
     callback=lambda _, __, value: _absolute(value),
 )
-snapshot_argument = click.argument("snapshot")
+snapshot_argument = click.argument("snapshot", shell_complete=_files)
 
 
 def _absolute(path: str | None) -> str | None:
@@ -134,8 +149,10 @@ def stalled_line(status: dict[str, Any]) -> str:
 
 
 def moment(epoch_ms: float | None) -> str:
-    """A point in time, as a local date and time."""
-    return datetime.fromtimestamp(epoch_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S") if epoch_ms else "-"
+    """A point in time, as a local date and time that says in which zone."""
+    return (
+        datetime.fromtimestamp(epoch_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z") if epoch_ms else "-"
+    )
 
 
 def checkpoint_line(data: dict[str, Any] | None) -> str:

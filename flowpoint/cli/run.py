@@ -20,7 +20,7 @@ from flowpoint.launch.control import RunOptions
 
 
 @click.command(name="run")
-@click.argument("job_file", metavar="JOB.py")
+@output.job_file_argument
 @click.option("--name", metavar="NAME", help="Run under this name instead of the job's own.")
 @click.option(
     "-p", "--parallelism", metavar="N", type=click.IntRange(min=1), help="Subtasks per operator (default: cores)."
