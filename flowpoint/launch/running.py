@@ -15,6 +15,7 @@ from flowpoint.errors import CheckpointFailed
 from flowpoint.host.base import Host
 from flowpoint.launch.control import Data
 from flowpoint.launch.history import describe_retained
+from flowpoint.launch.places import check_target
 from flowpoint.protocol.job_table import JobState
 from flowpoint.snapshot.commit_log import CommitLog
 
@@ -159,11 +160,14 @@ class RunningJob:
 
     async def savepoint(self, to: str = "") -> Data:
         """See `JobControl`."""
+        await self._check_target(to or self._job.savepoints)
         record = await self._coordinator.requests.savepoint(to)
         return record.to_data()
 
     async def stop(self, to: str = "", *, drain: bool = False) -> Data:
         """See `JobControl`."""
+        if to:
+            await self._check_target(to)
         record = await self._coordinator.requests.stop(0, to, drain=drain)
         if drain and not record.drained and self._coordinator.state is JobState.STOPPED:
             raise CheckpointFailed(
@@ -178,6 +182,11 @@ class RunningJob:
                 "its attempt failed after the last checkpoint; its retained checkpoints can be continued from"
             )
         return record.to_data() | {"kind": "savepoint", "path": record.savepoint, "bytes": record.savepoint_bytes}
+
+    @staticmethod
+    async def _check_target(folder: str) -> None:
+        """Before a barrier goes out. Beside the loop: the disk of a person's choice may hang."""
+        await asyncio.to_thread(check_target, folder)
 
     async def rescale(self, parallelism: int) -> Data:
         """See `JobControl`."""

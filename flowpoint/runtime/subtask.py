@@ -60,7 +60,7 @@ class Subtask:
         self._slice = SliceSize(built.slice_max)
         self._sink = next((part for part in built.parts if isinstance(part, SinkPart)), None)
         self._keyed = [part for part in built.parts if isinstance(part, KeyedPart)]
-        self._answers = Answers(built.attempt, built.id, built.report)
+        self._answers = Answers(built.attempt, built.id, built.called, built.report)
         self._has_recordings = built.write_channels is not None
         self._captures = Captures(self._answers, self._sink, built.write_channels, built.wakeup.set, built.log)
         self._commits: asyncio.Queue[int] = asyncio.Queue()
@@ -152,7 +152,7 @@ class Subtask:
         self._outputs.close()
         self._pipeline.close()
         for closing in [*(process.close for _, process in self._pipeline.processes), *(p.close for p in self._parts)]:
-            await close_quietly(closing, f"subtask {self.id}", self._log)
+            await close_quietly(closing, f"subtask {self._answers.called}", self._log)
 
     def statistics(self) -> Counters:
         """The numbers as they are now."""
@@ -350,8 +350,8 @@ class Subtask:
         await self._deliver_all(self._pipeline.fire_last(self._slice.most), takes_credit=takes_credit)
         if self._pipeline.timers_dropped:
             self._log(
-                f"subtask {self.id}: {self._pipeline.timers_dropped} timers were set at the end of input, where no time"
-                " comes any more, and were dropped"
+                f"subtask {self._answers.called}: {self._pipeline.timers_dropped} timers were set at the end of input, where"
+                " no time comes any more, and were dropped"
             )
         self._alarm.set(None)
         self._send_watermark()

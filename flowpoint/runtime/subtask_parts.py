@@ -67,6 +67,7 @@ class SubtaskParts:
     """
 
     id: SubtaskId
+    called: str
     attempt: int
     pipeline: Pipeline
     outputs: Outputs
