@@ -51,6 +51,11 @@ def report(error: BaseException, *, debug: bool) -> int:
             return 1
 
 
+def note(sentence: str) -> None:
+    """Say on stderr what belongs to an answer and is no part of its data."""
+    _say(sentence)
+
+
 def report_failed_job(event: Event, *, debug: bool) -> None:
     """Tell on stderr why a job failed. The error came from a worker as data, and so did its traceback."""
     _say(event.text)
