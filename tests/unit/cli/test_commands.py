@@ -157,7 +157,7 @@ def test_a_job_whose_coordinator_was_killed_is_shown_as_killed_and_how_to_go_on(
 
     assert execute(["list"]) == 0
     listed = capsys.readouterr().out
-    assert execute(["status", "words"]) == 3
+    assert execute(["status", "words"]) == 0
     status = capsys.readouterr().out
     assert execute(["stop", "words"]) == 3
 
