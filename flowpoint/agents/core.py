@@ -27,11 +27,15 @@ from threading import Lock
 from typing import Any, Final
 
 from flowpoint.agents.conflicts import Event, OnConflict, Verdict, judged, token
+from flowpoint.agents.entry_names import Place, commit_name
 from flowpoint.agents.envelope import CUT, PUT, QUIET, Body, Envelopes, Header, Sealer, Writes
-from flowpoint.agents.kv import Entry, Kv, Section, part
-from flowpoint.agents.log import Head, Index, ReplayedIndex, StoredIndex, commit_name
-from flowpoint.agents.reading import SPECIAL, Place, Reader, Record, Saved, Upgrade, writes_prefix
+from flowpoint.agents.kv import Entry, Kv, Section
+from flowpoint.agents.log import Head, Index
+from flowpoint.agents.reading import SPECIAL, Reader, Record, Saved, Upgrade
+from flowpoint.agents.replayed_index import ReplayedIndex
 from flowpoint.agents.stored import LAYOUT, Stored
+from flowpoint.agents.stored_index import StoredIndex
+from flowpoint.agents.task_writes import TaskWrites
 from flowpoint.agents.values import Leaves, Ref, Values, ValueSerde
 from flowpoint.errors import ConcurrentRunError, InternalError, StorageError, UsageError
 
@@ -81,7 +85,9 @@ class SaverCore:
         self.kv = kv
         self.envelopes = Envelopes(sealer)
         self.values = Values(kv, serde, sealer, sizes.leaves)
-        self.index: Index = StoredIndex(kv, alone=alone) if kv.indexed else ReplayedIndex(kv, self._header)
+        stored = StoredIndex(kv, alone=alone) if kv.indexed else None
+        self.index: Index = stored or ReplayedIndex(kv, self._header)
+        self.task_writes = TaskWrites(kv, self.envelopes, stored if alone else None)
         self.reader = self._reader(schema)
         self.world = world
         self.on_conflict = on_conflict
@@ -354,23 +360,11 @@ class SaverCore:
             (SPECIAL.get(channel, index), channel, save(thread, channel, value, size, out))
             for index, (channel, value) in enumerate(writes)
         ]
-        prefix = f"{writes_prefix(place, id)}{part(task_id)}~"
         with self.kv.section(thread, Section.APPEND):
-            blobs = self.values.missing(thread, out)
-            known: set[int] = set()
-            for number in range(_TRIES_MAX):
-                key = f"{prefix}{number:06d}"
-                there = self.kv.get(key)
-                if there is not None:
-                    known.update(index for index, _channel, _ref in self.envelopes.read_writes(there, thread).items)
-                    continue
-                # The first of a task's writes counts; of special ones the last.
-                new = [item for item in items if item[0] < 0 or item[0] not in known]
-                now = self.world.wall_ms()
-                entry = Writes(now, thread, place.ns, id, task_path, task_id, number, self._version, new)
-                if not new or self.kv.create(key, self.envelopes.writes(entry), beside=blobs, sync=sync, looked=True):
-                    return
-        raise InternalError(f"task {task_id} of thread {thread!r} has {_TRIES_MAX} sets of writes")
+            blobs, now = self.values.missing(thread, out), self.world.wall_ms()
+            self.task_writes.add(
+                Writes(now, thread, place.ns, id, task_path, task_id, 0, self._version, items), blobs, sync=sync
+            )
 
     # ------------------------------------------------------------------ telling
 

@@ -19,6 +19,7 @@ import re
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from hashlib import sha256
@@ -41,8 +42,18 @@ class Section(Enum):
     """Remove something: alone in the thread."""
 
 
+@dataclass(slots=True)
+class Writers:
+    """The tasks that have written for one checkpoint, above whose id none have."""
+
+    id: str
+    """As a part of keys."""
+    tasks: set[str] | None
+    """None: not known."""
+
+
 _Key = TypeVar("_Key", str, tuple[str, str])
-_Known = TypeVar("_Known", int, str, tuple[int, str])
+_Known = TypeVar("_Known", int, str, tuple[int, str], Writers)
 
 
 class Remembered:
@@ -63,6 +74,8 @@ class Remembered:
         """The head, by thread and namespace."""
         self.greatest: dict[tuple[str, str], str] = {}
         """What no id of a checkpoint is above, as a part of keys, by thread and namespace."""
+        self.writers: dict[tuple[str, str], Writers] = {}
+        """The newest checkpoint that tasks have written for, by thread and namespace."""
 
     def seen(self, table: dict[_Key, _Known], key: _Key, value: _Known, appends: int) -> None:
         """Remember what was read, unless it is known, or something was appended since there were so many `appends`."""

@@ -15,9 +15,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
+from flowpoint.agents.entry_names import Place, commit_name, writes_prefix
 from flowpoint.agents.envelope import Envelopes, Header, Writes, read_body
-from flowpoint.agents.kv import Kv, Section, children, part
-from flowpoint.agents.log import Head, Index, commit_name, root
+from flowpoint.agents.kv import Kv, Section, children
+from flowpoint.agents.log import Head, Index
 from flowpoint.agents.stored import PendingWrite, Stored
 from flowpoint.agents.values import Ref, Values
 from flowpoint.errors import DamagedStoreError
@@ -28,13 +29,6 @@ SPECIAL: Final = {"__error__": -1, "__scheduled__": -2, "__interrupt__": -3, "__
 """Channels of writes of which the last counts, not the first. As `langgraph.checkpoint.base.WRITES_IDX_MAP`."""
 
 _LOOKS_MAX: Final = 3
-
-
-class Place(NamedTuple):
-    """A namespace of a thread."""
-
-    thread: str
-    ns: str
 
 
 class Upgrade(Protocol):
@@ -299,8 +293,3 @@ class Reader:
         for head in self.index.newest(thread, ns, below):
             if not before or below is not None or head.id < before:
                 yield place, head
-
-
-def writes_prefix(place: Place, id: str) -> str:
-    """The prefix of the pending writes of a checkpoint."""
-    return f"{root(place.thread)}w/{part(place.ns)}/{part(id)}/"

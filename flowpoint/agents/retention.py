@@ -20,10 +20,12 @@ from datetime import timedelta
 from typing import Final
 
 from flowpoint.agents.core import SaverCore
+from flowpoint.agents.entry_names import Place, cut_name, number_of, root, writes_prefix
 from flowpoint.agents.envelope import PUT, Body, Header
-from flowpoint.agents.kv import Entry, Section, children, part
-from flowpoint.agents.log import Head, StoredIndex, cut_name, number_of, root
-from flowpoint.agents.reading import Place, Record, writes_prefix
+from flowpoint.agents.kv import Section, children
+from flowpoint.agents.log import Head
+from flowpoint.agents.reading import Record
+from flowpoint.agents.stored_index import StoredIndex
 from flowpoint.agents.values import blob_name
 from flowpoint.errors import UsageError
 
@@ -342,6 +344,5 @@ def _copy_writes(core: SaverCore, source: str, target: str, place: Place, id: st
     for _key, writes in core.reader.stored_writes(place, id):
         out: dict[bytes, bytes] = {}
         items = [(i, channel, core.values.copy(source, target, ref, out)) for i, channel, ref in writes.items]
-        blobs: list[Entry] = core.values.missing(target, out)
-        name = f"{writes_prefix(Place(target, place.ns), id)}{part(writes.task_id)}~{writes.number:06d}"
-        core.kv.create(name, core.envelopes.writes(writes.moved(target, items)), beside=blobs)
+        blobs = core.values.missing(target, out)
+        core.kv.create(*core.task_writes.entry(writes.moved(target, items)), beside=blobs)

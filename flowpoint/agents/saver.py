@@ -32,7 +32,8 @@ from langgraph.checkpoint.base import (
 from flowpoint.agents import retention
 from flowpoint.agents.conflicts import token
 from flowpoint.agents.core import SaverCore
-from flowpoint.agents.reading import Place, Saved
+from flowpoint.agents.entry_names import Place
+from flowpoint.agents.reading import Saved
 from flowpoint.errors import UsageError
 
 T = TypeVar("T")
