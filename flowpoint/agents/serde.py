@@ -32,7 +32,8 @@ from flowpoint.codec.registry import PYDANTIC_REST, Shape, TypeRegistry
 from flowpoint.codec.values import Codec, refuse_mistaken
 from flowpoint.errors import BadRecordError, SealError, UnknownTypeError
 
-_NONE: Final = msgpack.packb(None)
+_NONE: Final = b"\xc0"
+"""What msgpack makes of None."""
 
 __all__ = ["StrictSerde", "ValueSerde", "framework_types"]
 

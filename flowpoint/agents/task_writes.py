@@ -35,7 +35,7 @@ class TaskWrites:
         self._known = kv.remembered
 
     def add(self, writes: Writes, blobs: Sequence[Entry], *, sync: bool) -> None:
-        """Store a set of writes, whatever number it has, without what earlier ones have. The checkpoint may not be there yet."""
+        """Store a set of writes, without what earlier ones have. Its number is found here."""
         place = Place(writes.thread, writes.ns)
         prefix = f"{writes_prefix(place, writes.id)}{part(writes.task_id)}~"
         writers = self._writers(place, part(writes.id))
