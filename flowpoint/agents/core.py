@@ -29,7 +29,7 @@ from typing import Any, Final
 from flowpoint.agents.conflicts import Event, OnConflict, Verdict, judged, token
 from flowpoint.agents.entry_names import Place, commit_name
 from flowpoint.agents.envelope import CUT, PUT, QUIET, Body, Envelopes, Header, Sealer, Writes
-from flowpoint.agents.kv import Entry, Kv, Section
+from flowpoint.agents.kv import Entry, Kv, Section, part
 from flowpoint.agents.log import Head, Index
 from flowpoint.agents.reading import SPECIAL, Reader, Record, Saved, Upgrade
 from flowpoint.agents.replayed_index import ReplayedIndex
@@ -43,6 +43,7 @@ logger = logging.getLogger("flowpoint.agents")
 
 _TRIES_MAX: Final = 10_000
 _RECENT_MAX: Final = 64
+_NOTED_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,10 @@ class SaverCore:
 
     def token(self, saved: Saved, *, explicit: bool) -> str:
         """How a run that starts from this checkpoint has read it."""
-        head = self.index.head(*saved.place) if explicit else None
+        head = None
+        if explicit:
+            with self.kv.section(part(saved.place.thread), Section.READ):
+                head = self.index.head(*saved.place)
         return token(head is not None and head.id != saved.id, saved.place.ns, saved.id)
 
     def upgraded(self, saved: Saved, *, for_run: bool = False) -> Saved:
@@ -163,6 +167,8 @@ class SaverCore:
     def _note(self, saved: Saved, note: str) -> None:
         key = (saved.place.thread, note)
         if key not in self._noted:
+            if len(self._noted) >= _NOTED_MAX:
+                self._noted.clear()
             self._noted.add(key)
             self.tell(Event("note", *saved.place, saved.id, note))
 
@@ -191,7 +197,7 @@ class SaverCore:
         channels = self._saved_values(thread, checkpoint["channel_values"], changed, out)
         bare = {key: value for key, value in checkpoint.items() if key != "channel_values"}
         nonce = self.world.new_nonce()
-        with self.kv.section(thread, Section.APPEND):
+        with self.kv.section(part(thread), Section.APPEND):
             self.index.refresh(thread)
             older = self._earlier(place, id_)
             if older is not None and parent == id_:
@@ -360,7 +366,7 @@ class SaverCore:
             (SPECIAL.get(channel, index), channel, save(thread, channel, value, size, out))
             for index, (channel, value) in enumerate(writes)
         ]
-        with self.kv.section(thread, Section.APPEND):
+        with self.kv.section(part(thread), Section.APPEND):
             blobs, now = self.values.missing(thread, out), self.world.wall_ms()
             self.task_writes.add(
                 Writes(now, thread, place.ns, id, task_path, task_id, 0, self._version, items), blobs, sync=sync

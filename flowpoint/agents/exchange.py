@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from flowpoint.agents.core import SaverCore
 from flowpoint.agents.entry_names import Place
 from flowpoint.agents.envelope import PUT, Body, Header, Writes
-from flowpoint.agents.kv import Section
+from flowpoint.agents.kv import Section, part
 from flowpoint.agents.log import Head
 from flowpoint.agents.retention import records_of
 from flowpoint.agents.values import Raw, ValueSerde
@@ -33,7 +33,7 @@ _FIELDS: Final = frozenset({"ns", "id", "parent", "moved", "at_ms", "version", "
 def exported(core: SaverCore, threads: Iterable[str]) -> Iterator[str]:
     """The lines of some threads."""
     for thread in threads:
-        with core.kv.section(thread, Section.READ):
+        with core.kv.section(part(thread), Section.READ):
             core.index.refresh(thread)
             records = records_of(core, thread)
         for number in sorted(records):
@@ -92,7 +92,7 @@ def imported(core: SaverCore, lines: Iterable[str]) -> int:
             new[thread].heads[one["ns"]] = head
         count += 1
     for thread, made in new.items():
-        with core.kv.section(thread, Section.APPEND):
+        with core.kv.section(part(thread), Section.APPEND):
             core.reveal(thread, made.checkpoints, made.heads, "imported")
     return count
 
@@ -178,7 +178,7 @@ def _raw(text: str | list[str]) -> Raw:
 
 
 def _check_new(core: SaverCore, thread: str) -> None:
-    with core.kv.section(thread, Section.READ):
+    with core.kv.section(part(thread), Section.READ):
         core.index.refresh(thread)
         if core.index.namespaces(thread):
             raise UsageError(
@@ -198,7 +198,7 @@ def _append(core: SaverCore, one: dict[str, Any], channels: dict[str, Raw], writ
     for number, (path, task, index, channel, data, version) in enumerate(writes):
         ref = core.values.save_raw(thread, data, core.sizes.written, out)
         sets.append(Writes(at_ms, thread, ns, id_, path, task, number, version, [(index, channel, ref)]))
-    with core.kv.section(thread, Section.APPEND):
+    with core.kv.section(part(thread), Section.APPEND):
         core.index.refresh(thread)
         beside = [*core.values.missing(thread, out), *map(core.task_writes.entry, sets)]
         return core.append(header, body, beside, moves=one["moved"])

@@ -7,8 +7,9 @@ Processes share a thread through locks on its folder: whoever reads or appends h
 alone. The kernel lets go of a lock when its process ends, however that happens. Within a process, one at a time is in a
 section of a thread.
 
-Invariants: a file under its name is whole, for ever; it is never changed, only removed. What `create` returned from is
-synced, and so is its name. An entry whose name could not be synced is reported as OutcomeUnknown, never as done.
+Invariants: a file under its name is whole, for ever; it is never changed, only removed. What `create`
+returned from is synced, and so is its name. An entry whose name could not be synced is reported as OutcomeUnknown, never
+as done. A folder below that of a thread goes with its last entry.
 
 Not here: what the entries mean. Not for network file systems: their locks and links are not to be relied upon.
 """
@@ -26,13 +27,16 @@ from typing import Final, NamedTuple, NoReturn
 
 import xxhash
 
-from flowpoint.agents.kv import Entry, Remembered, Section, part
+from flowpoint.agents.kv import Entry, Part, Remembered, Section
 from flowpoint.errors import DamagedStoreError, OutcomeUnknown, StorageError, StorageFull, StoreInUseError, UsageError
 from flowpoint.host.disk import make_durable
 
 _CHECKSUM_BYTES: Final = 8
 _STRIPES: Final = 256
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NOT_EMPTY: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST})
+_MADE_MAX: Final = 10_000
+_THREAD_DEPTH: Final = 2  # of t/<thread>
 
 
 class Files:
@@ -82,6 +86,18 @@ class Files:
         """A folder; nothing happens when it is there."""
         with suppress(FileExistsError):
             os.mkdir(path, 0o700)
+
+    def remove_folder(self, path: str) -> bool:
+        """Remove a folder that is empty; whether it is gone."""
+        try:
+            os.rmdir(path)
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            if error.errno not in _NOT_EMPTY:
+                raise
+            return False
+        return True
 
     def sync_folder(self, path: str) -> None:
         """Make the names in a folder durable."""
@@ -274,13 +290,13 @@ class FolderKv:
         self._remove(deletes)
 
     @contextmanager
-    def section(self, thread: str, kind: Section) -> Iterator[None]:
+    def section(self, thread: Part, kind: Section) -> Iterator[None]:
         """See `Kv`."""
         if kind is Section.READ:
             self._opened()
         else:
             self._writable()
-        path = self._path(f"t/{part(thread)}")
+        path = self._path(f"t/{thread}")
         if kind is Section.APPEND and path not in self._made:
             self._make_folder(path)
         with self._stripes[hash(path) % _STRIPES]:
@@ -331,7 +347,7 @@ class FolderKv:
             return False, folder
         temporary = f"{folder}/.{name}.{secrets.token_hex(8)}"
         try:
-            self._files.write(temporary, _checksum(value) + value)
+            self._write(folder, temporary, _checksum(value) + value)
         except OSError as error:
             self._discard(temporary)
             _refuse("write", temporary, error)
@@ -346,6 +362,15 @@ class FolderKv:
             self._discard(temporary)
         return created, folder
 
+    def _write(self, folder: str, path: str, data: bytes) -> None:
+        try:
+            self._files.write(path, data)
+        except FileNotFoundError:
+            # Somebody has removed all that was in the folder, and the folder with it.
+            self._made.clear()
+            self._make_folder(folder)
+            self._files.write(path, data)
+
     def _make_folder(self, path: str) -> None:
         """Make a folder durable, once per store: an earlier process may have died before it synced it."""
         if path in self._made:
@@ -354,14 +379,24 @@ class FolderKv:
         try:
             if path != self._root:
                 self._make_folder(parent)
-                self._files.make_folder(path)
+                self._make_in(parent, path)
                 self._files.sync_folder(parent)
             elif not self._files.exists(path):
                 os.makedirs(path, mode=0o700, exist_ok=True)
                 self._files.sync_folder(parent)
         except OSError as error:
             _refuse("make the folder", path, error)
+        if len(self._made) >= _MADE_MAX:
+            self._made.clear()
         self._made.add(path)
+
+    def _make_in(self, parent: str, path: str) -> None:
+        try:
+            self._files.make_folder(path)
+        except FileNotFoundError:  # as in _write
+            self._made.clear()
+            self._make_folder(parent)
+            self._files.make_folder(path)
 
     def _sync_folder(self, path: str) -> None:
         try:
@@ -385,9 +420,15 @@ class FolderKv:
                 _refuse("remove", path, error)
         for folder in sorted(folders):
             try:
-                self._files.sync_folder(folder)
+                self._files.sync_folder(self._left_of(folder))
             except OSError as error:
                 _refuse("make durable what was removed from", folder, error)
+
+    def _left_of(self, folder: str) -> str:
+        """Remove a folder below a thread's if it is empty, and so on upwards; the one that is left."""
+        while folder.count("/", len(self._root)) > _THREAD_DEPTH and self._files.remove_folder(folder):
+            folder = os.path.dirname(folder)
+        return folder
 
     def _discard(self, temporary: str) -> None:
         """Remove a temporary file; one that cannot be removed is seen by nobody."""

@@ -121,6 +121,9 @@ class ReplayedIndex:
 
     def refresh(self, thread: str) -> None:
         """See `Index`."""
+        self._refreshed(thread)
+
+    def _refreshed(self, thread: str) -> _View:
         view = self._views.get(thread)
         if view is None or self._kv.has(cut_name(thread, view.cuts + 1)):
             view = self._replayed(thread)
@@ -131,6 +134,7 @@ class ReplayedIndex:
             self._views.popitem(last=False)
         while (data := self._kv.get(commit_name(thread, view.tip + 1))) is not None:
             view.apply(self._read(data, thread, view.tip + 1))
+        return view
 
     def is_current(self, thread: str) -> bool:
         """See `Index`."""
@@ -153,8 +157,5 @@ class ReplayedIndex:
         return view
 
     def _view(self, thread: str) -> _View:
-        view = self._views.get(thread)
-        if view is None:
-            self.refresh(thread)
-            view = self._views[thread]
-        return view
+        # Another thread may have pushed it out of the table meanwhile.
+        return self._views.get(thread) or self._refreshed(thread)

@@ -42,7 +42,7 @@ from flowpoint.codec.values import shortened
 from flowpoint.errors import BadRecordError, DamagedStoreError, UsageError
 
 _MINUTE_MS: Final = 60_000
-_SECTION: Final = "store of items"
+_SECTION: Final = part("store of items")
 _OPERATORS: Final = frozenset({"$eq", "$ne", "$gt", "$gte", "$lt", "$lte"})
 
 
