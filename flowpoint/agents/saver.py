@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
+from collections import ChainMap
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
@@ -188,7 +189,7 @@ class CoreSaver(BaseCheckpointSaver[Any]):
         self.core.put(
             place,
             checkpoint,
-            get_serializable_checkpoint_metadata(config, metadata),
+            get_serializable_checkpoint_metadata(_told(config), metadata),
             new_versions,
             parent=_id(config),
             token=configurable.get(READ_TOKEN),
@@ -335,6 +336,15 @@ def _place(config: RunnableConfig) -> Place:
 
 def _id(config: RunnableConfig) -> str | None:
     return config.get("configurable", {}).get("checkpoint_id") or None
+
+
+def _told(config: RunnableConfig) -> RunnableConfig:
+    """What of a config may go into metadata. Most is the framework's own, which costs more to look at than to leave out."""
+    metadata: Any = config.get("metadata") or {}
+    if isinstance(metadata, ChainMap):
+        metadata = {key: value for layer in reversed(metadata.maps) for key, value in layer.items()}
+    own = {key: value for key, value in config["configurable"].items() if not key.startswith("__")}
+    return {"metadata": metadata, "configurable": own}
 
 
 def _is_synced(config: RunnableConfig) -> bool:
