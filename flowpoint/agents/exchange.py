@@ -93,7 +93,7 @@ def imported(core: SaverCore, lines: Iterable[str]) -> int:
         count += 1
     for thread, made in new.items():
         with core.kv.section(part(thread), Section.APPEND):
-            core.reveal(thread, made.checkpoints, made.heads, "imported")
+            core.log.reveal(thread, made.checkpoints, made.heads, "imported")
     return count
 
 
@@ -201,4 +201,4 @@ def _append(core: SaverCore, one: dict[str, Any], channels: dict[str, Raw], writ
     with core.kv.section(part(thread), Section.APPEND):
         core.index.refresh(thread)
         beside = [*core.values.missing(thread, out), *map(core.task_writes.entry, sets)]
-        return core.append(header, body, beside, moves=one["moved"])
+        return core.log.append(header, body, beside, moves=one["moved"])

@@ -11,13 +11,13 @@ Invariants: a file under its name is whole, for ever; it is never changed, only 
 returned from is synced, and so is its name. An entry whose name could not be synced is reported as OutcomeUnknown, never
 as done. A folder below that of a thread goes with its last entry.
 
-Not here: what the entries mean. Not for network file systems: their locks and links are not to be relied upon.
+Not here: what the entries mean; system calls (`files`). Not for network file systems: their locks and links are not to
+be relied upon.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import secrets
 import threading
@@ -27,117 +27,15 @@ from typing import Final, NamedTuple, NoReturn
 
 import xxhash
 
+from flowpoint.agents.files import Files
 from flowpoint.agents.kv import Entry, Part, Remembered, Section
 from flowpoint.errors import DamagedStoreError, OutcomeUnknown, StorageError, StorageFull, StoreInUseError, UsageError
-from flowpoint.host.disk import make_durable
 
 _CHECKSUM_BYTES: Final = 8
 _STRIPES: Final = 256
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-_NOT_EMPTY: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 _MADE_MAX: Final = 10_000
 _THREAD_DEPTH: Final = 2  # of t/<thread>
-
-
-class Files:
-    """What is done to files, one system call or a few each; all of it can fail. Replaced by tests."""
-
-    def read(self, path: str) -> bytes:
-        """All bytes of a file."""
-        with open(path, "rb", buffering=0) as file:
-            return file.read()
-
-    def write(self, path: str, data: bytes) -> None:
-        """A new, synced file; its name is not synced."""
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
-            make_durable(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def link(self, source: str, target: str) -> None:
-        """A second name; FileExistsError when it is taken."""
-        os.link(source, target)
-
-    def remove(self, path: str) -> None:
-        """Remove a name."""
-        os.unlink(path)
-
-    def exists(self, path: str) -> bool:
-        """Whether there is such a name."""
-        try:
-            os.stat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        return True
-
-    def list(self, path: str) -> list[os.DirEntry[str]]:
-        """What is in a folder; nothing when there is none."""
-        try:
-            with os.scandir(path) as found:
-                return list(found)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-
-    def make_folder(self, path: str) -> None:
-        """A folder; nothing happens when it is there."""
-        with suppress(FileExistsError):
-            os.mkdir(path, 0o700)
-
-    def remove_folder(self, path: str) -> bool:
-        """Remove a folder that is empty; whether it is gone."""
-        try:
-            os.rmdir(path)
-        except FileNotFoundError:
-            return True
-        except OSError as error:
-            if error.errno not in _NOT_EMPTY:
-                raise
-            return False
-        return True
-
-    def sync_folder(self, path: str) -> None:
-        """Make the names in a folder durable."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            make_durable(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def hold(self, path: str) -> int:
-        """Hold the lock of a folder, shared, until `release`; whose it is."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        return descriptor
-
-    def hold_alone(self, held: int) -> bool:
-        """Whether a lock could be made one that nobody else holds."""
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def release(self, held: int) -> None:
-        """Let go of a lock."""
-        os.close(held)
-
-    @contextmanager
-    def locked(self, path: str, alone: bool) -> Iterator[None]:
-        """Hold the lock of a folder; none when there is no such folder."""
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        except FileNotFoundError:
-            yield
-            return
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-            yield
-        finally:
-            os.close(descriptor)
 
 
 class _Opening(NamedTuple):

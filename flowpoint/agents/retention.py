@@ -138,7 +138,7 @@ def copy_thread(core: SaverCore, source: str, target: str) -> None:
         if copies:
             checkpoints = [(records[number].header.ns, copy) for number, copy in copies.items()]
             new_heads = {records[number].header.ns: copies[number] for number in heads}
-            core.reveal(target, checkpoints, new_heads, f"copied from {source!r}")
+            core.log.reveal(target, checkpoints, new_heads, f"copied from {source!r}")
 
 
 def sweep(core: SaverCore, older_than: timedelta = ORPHAN_AGE) -> int:
@@ -337,7 +337,7 @@ def _copy_commit(core: SaverCore, source: str, target: str, record: Record, is_h
     old = record.header
     header = Header(PUT, 0, core.world.new_nonce(), old.at_ms, target, old.ns, old.id, old.parent, version=old.version)
     body = core.envelopes.body(Body(record.checkpoint, record.metadata, channels), f"a copy of thread {source!r}")
-    return core.append(header, body, core.values.missing(target, out), moves=is_head or old.moves)
+    return core.log.append(header, body, core.values.missing(target, out), moves=is_head or old.moves)
 
 
 def _copy_writes(core: SaverCore, source: str, target: str, place: Place, id: str) -> None:

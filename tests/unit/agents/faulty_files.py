@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from flowpoint.agents.folder_kv import Files
+from flowpoint.agents.files import Files
 
 
 class PowerLost(BaseException):
