@@ -38,7 +38,7 @@ from langgraph.store.base import (
 
 from flowpoint.agents.kv import Section, part
 from flowpoint.agents.rocks_kv import RocksKv
-from flowpoint.codec.values import shortened
+from flowpoint.codec.shortened import shortened
 from flowpoint.errors import BadRecordError, DamagedStoreError, UsageError
 
 _MINUTE_MS: Final = 60_000

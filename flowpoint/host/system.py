@@ -89,6 +89,11 @@ class SystemHost:
         """See `host.base.Host`. The child calls `processes.die_with_parent` first of all."""
         return await processes.start_process(processes.module_of(role), args, log_path)
 
+    def end_copy(self) -> None:
+        """See `host.base.Host`."""
+        if os.getpid() != self.pid:
+            processes.end_copy(self.name)
+
     async def kill_stale(self, pid: int, start_time: float) -> bool:
         """See `host.base.Host`."""
         return await self.run_blocking(processes.kill_stale, pid, start_time)

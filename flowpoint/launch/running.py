@@ -55,6 +55,7 @@ class RunningJob:
         self._job = job
         self._facts = facts
         self._host = host
+        self._log = CommitLog(job.place.storage, "", host)
         self._processes: dict[int, _Process] = {}
 
     def status(self) -> Data:
@@ -124,13 +125,15 @@ class RunningJob:
 
     async def checkpoints(self) -> list[Data]:
         """See `JobControl`."""
-        retained = await describe_retained(self._job.place, CommitLog(self._job.place.storage, "", self._host))
+        retained = await describe_retained(self._job.place, self._log)
         known = [record.to_data() for record in self._coordinator.checkpoints.history]
-        by_id = {(data["id"], data["attempt"]): data for data in retained}
+        # A checkpoint and a savepoint at one barrier, as a stop takes them, share their number.
+        by_id = {(data["id"], data["attempt"], data["kind"]): data for data in retained}
         for data in known:
             path = data["path"] if data["kind"] == "savepoint" else self._job.place.path(data["path"])
-            if data["state"] != "completed" or (data["id"], data["attempt"]) in by_id:
-                by_id[data["id"], data["attempt"]] = data | {"path": path}
+            key = data["id"], data["attempt"], data["kind"]
+            if data["state"] != "completed" or key in by_id:
+                by_id[key] = data | {"path": path}
         return [by_id[key] for key in sorted(by_id)]
 
     async def checkpoint(self) -> Data:

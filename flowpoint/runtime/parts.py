@@ -27,6 +27,7 @@ from flowpoint.errors import BadRecordError, StorageError
 from flowpoint.model.elements import WATERMARK_MIN, Barrier
 from flowpoint.model.manifest import StateFile, SubtaskState
 from flowpoint.runtime.closing import finish
+from flowpoint.runtime.connector_forms import full_writer
 from flowpoint.runtime.contracts import ConnectorContext, PreparesBeside, Sink, SinkWithFiles, SinkWriter
 from flowpoint.runtime.failures import naming, shorten
 from flowpoint.state.backend import Backend, Frozen
@@ -49,6 +50,15 @@ class Captured:
 
     write: Callable[[], Coroutine[Any, Any, SubtaskState]]
     drop: Callable[[], None] = _nothing
+
+    @classmethod
+    def of(cls, state: SubtaskState) -> Captured:
+        """What is small, and stands in the manifest: nothing else has to be made durable."""
+
+        async def write() -> SubtaskState:
+            return state
+
+        return cls(write)
 
 
 class Part(Protocol):
@@ -187,12 +197,7 @@ class WatermarkPart:
     async def capture(self, barrier: Barrier) -> Captured:
         """Note the watermark."""
         watermark = self._stage.watermark
-        state = SubtaskState(watermark=None if watermark == WATERMARK_MIN else watermark)
-
-        async def write() -> SubtaskState:
-            return state
-
-        return Captured(write)
+        return Captured.of(SubtaskState(watermark=None if watermark == WATERMARK_MIN else watermark))
 
     async def capture_savepoint(self, barrier: Barrier) -> Captured:
         """The same."""
@@ -221,7 +226,7 @@ class SinkPart:
     async def open(self) -> None:
         """Make the writer."""
         with naming(self.uid, "open()"):
-            self.writer = await self.sink.open(self.context)
+            self.writer = full_writer(await self.sink.open(self.context))
 
     async def write(self, values: list[Any]) -> None:
         """Give records to the writer."""

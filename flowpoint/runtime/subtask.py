@@ -56,6 +56,7 @@ class Subtask:
         self._parts = built.parts
         self._clock_ms = built.clock_ms
         self._log = built.log
+        self._end_copy = built.end_copy
         self._slice = SliceSize(built.slice_max)
         self._sink = next((part for part in built.parts if isinstance(part, SinkPart)), None)
         self._keyed = [part for part in built.parts if isinstance(part, KeyedPart)]
@@ -104,6 +105,8 @@ class Subtask:
                 raise
             text = "a source, sink or function of this subtask has cancelled its caller; let it raise another exception"
             raise UserCodeError(text) from error
+        finally:
+            self._end_copy()
 
     async def _begin(self) -> None:
         # Receivers without a watermark of their own are told the restored one.
@@ -202,6 +205,7 @@ class Subtask:
 
     async def _deliver(self, batch: Batch | None) -> None:
         """Hand what the pipeline produced to the sink or the outputs, and its side outputs to theirs."""
+        self._end_copy()
         if self._sink is not None:
             if batch:
                 self.counters.records_out += len(batch)
@@ -220,7 +224,10 @@ class Subtask:
         turns: list[None] = []
         begun = self._now()
         turn = asyncio.get_running_loop().call_soon(turns.append, None)
-        await sink.write(values)
+        try:
+            await sink.write(values)
+        finally:
+            self._end_copy()
         if not turns:
             turn.cancel()
             self._held = self._now() - begun

@@ -10,14 +10,14 @@ Not here: where the declared states come from (`launch.dry_run`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from flowpoint.codec.registry import TypeRegistry
 from flowpoint.codec.values import Codec
 from flowpoint.errors import FlowPointError
-from flowpoint.snapshot.keyed_state import MAP, Found, KeyedState, StateInFile, StatePart
+from flowpoint.snapshot.keyed_state import MAP, Found, KeyedState
 from flowpoint.snapshot.location import locate
 from flowpoint.snapshot.opened import Operator, Snapshot
 from flowpoint.snapshot.value_text import text_of
@@ -91,7 +91,7 @@ def try_out(snapshot: Snapshot, declared: Mapping[str, DeclaredStates], registry
     for uid, operator in snapshot.operators.items():
         states = declared.get(uid, DeclaredStates({}, {}))
         trial = _Trial(operator, states.every, registry, is_gone=uid not in declared)
-        found = {**operator.states, **{state.name: state for state in _broadcast_states(snapshot, operator)}}
+        found: dict[str, KeyedState] = {**operator.states, **operator.broadcast_states}
         reports.extend(map(trial.report, found.values()))
     return reports
 
@@ -142,20 +142,6 @@ class _Trial:
                 report.changed += self._before.encode(value) != self._after.encode(after)
             except FlowPointError as error:
                 report.fail(key, error)
-
-
-def _broadcast_states(snapshot: Snapshot, operator: Operator) -> Iterator[KeyedState]:
-    """Broadcast states, which every subtask has whole: those of the first one."""
-    holder = next((index for index, subtask in enumerate(operator.subtasks) if subtask.broadcast), None)
-    if holder is None:
-        return
-    readers = [snapshot.reader(file) for file in reversed(operator.subtasks[holder].broadcast)]
-    everything = (0, snapshot.max_parallelism - 1)
-    for name in sorted({name for reader in readers for name, _ in reader.states}):
-        files = [StateInFile(reader, name, snapshot.codec, snapshot.max_parallelism, everything) for reader in readers]
-        schema = operator.subtasks[holder].states.get(name, {})
-        part = StatePart(holder, everything, [file for file in files if file.refs])
-        yield KeyedState(name, MAP, schema, snapshot.max_parallelism, [part])
 
 
 def _described(kind: Any, version: int) -> str:

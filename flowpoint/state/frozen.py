@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from flowpoint.codec.keys import places_of
+from flowpoint.codec.placement import places_of
 from flowpoint.errors import BadRecordError
 from flowpoint.state.chain import SMALL_BYTES_MAX, ChainFile
 from flowpoint.state.file_builder import FileBuilder

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Any, Final, Protocol
 
-from flowpoint.codec.keys import place_width
+from flowpoint.codec.placement import place_width
 from flowpoint.codec.values import Codec
 from flowpoint.errors import BadRecordError, IncompatibleStateError, InternalError
 from flowpoint.model.key_groups import overlap

@@ -9,7 +9,7 @@ One get or put through the binding costs as much as thirty dict accesses, so Roc
 Durable segments are merged into `resident`. Only when that outgrows its share of memory are its oldest entries
 written to RocksDB, a slice at a time. State that fits into memory never touches the disk.
 
-A key in RocksDB is number of the state (2 bytes), place (4 bytes, `codec.keys.place_of`), canonical key, for maps the
+A key in RocksDB is number of the state (2 bytes), place (4 bytes, `codec.placement.place_of`), canonical key, for maps the
 canonical map key. So a state is read in the order in which it stands in a file.
 A value is 0 and the encoded value; or, when the canonical key does not give the key back exactly (`True`, `1.5`, a
 date in another zone), 1, the length of the encoded key (4 bytes), the encoded key and the encoded value.
@@ -26,7 +26,8 @@ from contextlib import closing
 from itertools import islice
 from typing import Any, Final
 
-from flowpoint.codec.keys import canonical, from_canonical, is_own_canonical, place_of_canonical, split_canonical
+from flowpoint.codec.keys import canonical, from_canonical, is_own_canonical, split_canonical
+from flowpoint.codec.placement import place_of_canonical
 from flowpoint.codec.values import Codec, is_immutable
 from flowpoint.model.settings import StateSettings
 from flowpoint.state.database import Database

@@ -90,6 +90,36 @@ async def test_a_command_is_carried_out_and_tells_so(home: Home, capsys: Capture
     assert job.calls.count(command) == 2
 
 
+async def test_a_stop_that_takes_long_says_what_it_waits_for_and_how_to_end_it_at_once(
+    home: Home, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "PATIENCE_SECONDS", 0.01)
+    job = FakeJob()
+    job.stop_gate.clear()
+    told = ""
+
+    async with serving(home, job):
+        stopping = asyncio.create_task(shell("stop", "words"))
+        async with asyncio.timeout(10):
+            while "\n" not in told:
+                await asyncio.sleep(0.001)
+                told += capsys.readouterr().err
+        assert not stopping.done()
+        job.stop_gate.set()
+        assert await stopping == 0
+
+    waits = "waiting for the last checkpoint of job 'words' and its sinks; `flowpoint cancel words` ends it at once"
+    assert told == f"{waits}\n"
+    assert "stopped after checkpoint 3" in capsys.readouterr().out
+
+
+async def test_a_stop_that_is_answered_at_once_says_nothing_of_waiting(home: Home, capsys: Captured) -> None:
+    async with serving(home, FakeJob()):
+        assert await shell("stop", "words") == 0
+
+    assert capsys.readouterr().err == ""
+
+
 async def test_a_failed_checkpoint_is_an_error_with_its_reason(home: Home, capsys: Captured) -> None:
     job = FakeJob()
     job.checkpoint_error = failed_checkpoint()
@@ -117,6 +147,25 @@ async def test_list_shows_running_and_known_jobs(home: Home, capsys: Captured) -
     assert capsys.readouterr().out.splitlines()[0].split() == ["JOB", "STATE", "PID", "STARTED", "JOB", "FILE"]
 
 
+def test_a_job_whose_coordinator_was_killed_is_shown_as_killed_and_how_to_go_on(home: Home, capsys: Captured) -> None:
+    claim = claimed(home)
+    record = claim.folder.read_run()
+    assert record is not None
+    # The pid is that of the tests, but of a process that began at another time.
+    claim.record(replace(record, process=replace(record.process, start_time=1.0)))
+    claim.let_go()
+
+    assert execute(["list"]) == 0
+    listed = capsys.readouterr().out
+    assert execute(["status", "words"]) == 3
+    status = capsys.readouterr().out
+    assert execute(["stop", "words"]) == 3
+
+    assert listed.splitlines()[1].split()[:3] == ["words", "KILLED", "-"]
+    assert "KILLED" in status and "its coordinator is gone without a word" in status
+    assert "its coordinator was killed; `flowpoint run /jobs/words.py` continues it" in capsys.readouterr().err
+
+
 def test_list_of_an_empty_home_says_so(home: Home, capsys: Captured) -> None:
     assert execute(["list"]) == 0
     assert "no job was ever run" in capsys.readouterr().out
@@ -130,7 +179,7 @@ def test_a_job_that_never_was_is_exit_code_3(home: Home, capsys: Captured, comma
     assert "there is no job 'words'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["status", "workers", "checkpoint", "stop", "cancel"])
+@pytest.mark.parametrize("command", ["workers", "checkpoint", "stop", "cancel"])
 def test_a_job_that_ended_is_exit_code_3_and_tells_how_to_go_on(home: Home, capsys: Captured, command: str) -> None:
     claimed(home).release("stopped", ended=1)
 
@@ -325,10 +374,11 @@ async def test_a_job_that_ends_while_it_is_asked_is_told_as_ended(home: Home, ca
 def test_the_status_of_a_job_that_ended_tells_how(home: Home, capsys: Captured) -> None:
     claimed(home).release("failed", ended=1_790_000_001_000, reason="it broke")
 
-    assert execute(["status", "words"]) == 3
-    text = capsys.readouterr().out
-    assert "FAILED" in text and "it broke" in text
-    assert execute(["status", "words", "--json"]) == 3
+    assert execute(["status", "words"]) == 0
+    told = capsys.readouterr()
+    assert "FAILED" in told.out and "it broke" in told.out
+    assert "`flowpoint run /jobs/words.py` tries again" in told.err
+    assert execute(["status", "words", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert (data["state"], data["reason"], data["ended"]) == ("FAILED", "it broke", 1_790_000_001_000)
     assert data.keys() >= FakeJob().status().keys()
