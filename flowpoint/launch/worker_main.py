@@ -68,8 +68,8 @@ def main() -> None:
     sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
 
     def log(text: str) -> None:
-        # On a full disk the line is lost, and only it (rule 23).
-        with suppress(OSError):
+        # On a full disk the line is lost, and only it (rule 23); a function may have closed the stream (ValueError).
+        with suppress(OSError, ValueError):
             sys.stdout.write(line_of("worker", f"{arguments['index']}: {text}", time.time_ns() // 1_000_000))
 
     async def run() -> None:
@@ -86,7 +86,8 @@ def main() -> None:
         await host.close()
 
     uvloop.run(run())
-    sys.stdout.flush()
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
     # A user's blocked thread must not keep a worker that has done its duty alive.
     os._exit(0)
 
