@@ -46,7 +46,8 @@ async def _claim(folder: str, ctx: ConnectorContext) -> None:
     stat = await disk.stat(folder)
     if stat is not None and not stat.is_dir:
         raise ForeignOutputError(f"sink {ctx.uid!r} cannot write to {folder}: it is a file; name a folder")
-    await disk.make_dirs(folder)
+    # For whoever may read what this user writes; FlowPoint's own files in it are private.
+    await disk.make_dirs(folder, private=False)
     owner = await read_json(disk, path)
     if owner is None:
         content = next((name for name in await disk.list(folder) if _counts(name)), None)
