@@ -29,7 +29,7 @@ from typing import Any, Final
 from flowpoint.codec.keys import canonical, from_canonical, is_own_canonical, place_of_canonical, split_canonical
 from flowpoint.codec.values import Codec, is_immutable
 from flowpoint.model.settings import StateSettings
-from flowpoint.state.database import Database
+from flowpoint.state.database import LocalDatabase, OpenDatabase
 from flowpoint.state.layers import LayeredBackend
 from flowpoint.state.placed_files import PLACES_END, step_entries
 from flowpoint.state.shards import Shards
@@ -47,10 +47,18 @@ class RocksBackend(LayeredBackend):
     """`backend.Backend` with RocksDB below its cache."""
 
     def __init__(
-        self, codec: Codec, max_parallelism: int, settings: StateSettings, work_dir: str, operator: str = ""
+        self,
+        codec: Codec,
+        max_parallelism: int,
+        settings: StateSettings,
+        work_dir: str,
+        operator: str,
+        open_database: OpenDatabase,
     ) -> None:
-        store = RocksStore(codec, max_parallelism, settings.cache_bytes, f"{work_dir}/rocksdb")
-        super().__init__(store, codec, max_parallelism, operator)
+        database = open_database(f"{work_dir}/rocksdb")
+        super().__init__(
+            RocksStore(codec, max_parallelism, settings.cache_bytes, database), codec, max_parallelism, operator
+        )
 
 
 class RocksStore:
@@ -60,10 +68,10 @@ class RocksStore:
     for resident and clean entries.
     """
 
-    def __init__(self, codec: Codec, max_parallelism: int, cache_bytes: int, path: str) -> None:
+    def __init__(self, codec: Codec, max_parallelism: int, cache_bytes: int, database: LocalDatabase) -> None:
         self.codec = codec
         self.max_parallelism = max_parallelism
-        self.database = Database(path)
+        self.database = database
         self.step_entries = step_entries(cache_bytes)
         self._dirty_bytes_max = cache_bytes // 4
         self._resident_bytes_max = cache_bytes * 3 // 8

@@ -15,6 +15,7 @@ import pytest
 from flowpoint.sim.report import Campaign, Outcome
 from flowpoint.sim.run import simulate
 from flowpoint.sim.scenario import JobScenario
+from flowpoint.sim.world import MOVING
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 100
@@ -42,6 +43,7 @@ REACHED = (
     "fault pause_worker",
     "fault user_errors",
     "killed coordinator in",
+    MOVING,
     "power failure: coordinator in",
     "restored channel state",
     "trapped coordinator",
