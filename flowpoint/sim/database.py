@@ -6,14 +6,17 @@ RocksDB itself is proved by the conformance suite, and by the stress loop on the
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+
+EVICTED = "state left memory for the database"
 
 
 class SimDatabase:
     """Sorted bytes to bytes."""
 
-    def __init__(self, path: str) -> None:
-        """`path` is taken for likeness."""
+    def __init__(self, mark: Callable[[str], None]) -> None:
+        """`mark` is told what a campaign wants to have seen."""
+        self._mark = mark
         self._entries: dict[bytes, bytes] = {}
         self._is_closed = False
 
@@ -24,6 +27,7 @@ class SimDatabase:
     def write(self, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
         """See `LocalDatabase`."""
         assert not self._is_closed, "state of an attempt that is over is written"
+        self._mark(EVICTED)
         for key, value in entries:
             if value is None:
                 self._entries.pop(key, None)

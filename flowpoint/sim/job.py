@@ -55,7 +55,8 @@ class Programs:
     savepoints: the folders of those that the person was told exist.
     draw: what the person wants of a rescale, and whether a savepoint is claimed.
     work_dir: for local state.
-    open_database: what state that outgrows memory is kept in; RocksDB keeps it on the real disk, also here.
+    open_database: what state that outgrows memory is kept in, where it is not a simulated database. RocksDB keeps it on
+        the real disk, also here.
     """
 
     world: SimWorld
@@ -70,7 +71,7 @@ class Programs:
     savepoints: list[str] = field(default_factory=list)
     draw: Random = field(default_factory=Random)
     work_dir: str = WORK_DIR
-    open_database: OpenDatabase = SimDatabase
+    open_database: OpenDatabase | None = None
 
     async def coordinator(self, host: SimHost, args: Sequence[str]) -> int:
         """The main of `flowpoint run`."""
@@ -192,7 +193,8 @@ class Programs:
             self.world.trace.tell(host.name, text)
 
         interval, load = self.settings.heartbeat.interval, load_with(graph_from_source)
-        await worker_main(host, address, index, incarnation, interval, load, log, self.open_database)
+        database = self.open_database or (lambda _: SimDatabase(self.world.trace.mark))
+        await worker_main(host, address, index, incarnation, interval, load, log, database)
         return 0
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from flowpoint.sim.database import EVICTED
 from flowpoint.sim.report import Campaign, Outcome
 from flowpoint.sim.run import simulate
 from flowpoint.sim.scenario import JobScenario
@@ -27,6 +28,7 @@ from flowpoint.sim.scenario import JobScenario
 print([simulate(seed, JobScenario).digest for seed in reversed(range({AGAIN}))])
 """
 REACHED = (
+    EVICTED,
     "bit rot",
     "checkpoint with channel state",
     "declined while restoring",
