@@ -38,7 +38,7 @@ from flowpoint.state.tables import AnyTable, Base, LayeredMapTable, LayeredTable
 # About 1 ms, with as many written to RocksDB.
 MERGE_ENTRIES: Final = 256
 _STEP_RECORDS: Final = 128
-_STEPS_BEHIND: Final = 8
+_STEPS_BEHIND: Final = 4
 
 
 class Store(Protocol):

@@ -42,4 +42,4 @@ def test_steps_keep_up_with_records_that_change_two_entries_each():
 
 
 def test_where_segments_pile_up_more_is_merged_than_comes_in():
-    assert written(5000, 5000).merge_steps(5) == 8
+    assert written(5000, 5000).merge_steps(5) == 4
