@@ -29,6 +29,7 @@ from flowpoint.runtime.captures import Capture, Captures
 from flowpoint.runtime.channel_state import Recording
 from flowpoint.runtime.closing import close_quietly, finish
 from flowpoint.runtime.failures import engine_class
+from flowpoint.runtime.merging import merge
 from flowpoint.runtime.parts import Captured, KeyedPart, SinkPart
 from flowpoint.runtime.slices import SliceSize, cut
 from flowpoint.runtime.subtask_parts import Counters, SubtaskParts
@@ -189,7 +190,7 @@ class Subtask:
             self._slice.adapt(len(part), self._records_made - made, computed - begun + self._held, done - begun)
             if self._pipeline.assigners:
                 await self._follow_assigners()
-            await self._spill()
+            await self._spill(len(part))
             # Let the links, the other subtasks and the control messages of this worker have their turn.
             await asyncio.sleep(0)
             if start < count:
@@ -233,8 +234,12 @@ class Subtask:
             turn.cancel()
             self._held = self._now() - begun
 
-    async def _spill(self) -> None:
-        """Write changed state early where it has outgrown its memory, and go on with merging what is durable."""
+    async def _spill(self, records: int) -> None:
+        """Write changed state early where it has outgrown its memory, and go on with merging what is durable.
+
+        Args:
+            records: that were processed since the last time.
+        """
         for part in self._keyed:
             with _naming(part):
                 needs_spill = part.backend.needs_spill()
@@ -243,7 +248,7 @@ class Subtask:
                     await self._wait()
                 self._captures.put_spill(part.uid, part.freeze())
             with _naming(part):
-                part.backend.merge_some()
+                await merge(part.backend, records, self._now)
 
     async def _wait_for_room(self) -> None:
         """Wait until every output has credit: this is where a slow consumer slows its producer."""
