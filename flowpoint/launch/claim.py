@@ -96,7 +96,7 @@ class Claim:
             os.close(self._lock)
 
     def vanish(self, folders: Sequence[Path]) -> None:
-        """The first run of a job did not come about: remove these folders and that of the job, as if it had not been asked for.
+        """The first run of a job did not come about: remove these folders and that of the job.
 
         What cannot be removed stays, and `list` shows it.
         """
