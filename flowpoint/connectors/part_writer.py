@@ -19,9 +19,10 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from flowpoint.connectors.durable_files import naming_errors
+from flowpoint.connectors.folder_owner import refuse_vanished
 from flowpoint.connectors.line_formats import LineFormat, UnwritableError
 from flowpoint.connectors.part_names import Part, final_name, hidden_name
-from flowpoint.errors import BadRecordError, StorageError
+from flowpoint.errors import BadRecordError, FlowPointError, StorageError
 from flowpoint.host.base import DiskFile
 from flowpoint.runtime.contracts import ConnectorContext
 
@@ -113,7 +114,7 @@ class PartWriter:
                 await file.sync()
                 await file.close()
                 await self._ctx.disk.sync_dir(self._folder)
-        except StorageError as error:
+        except FlowPointError as error:
             self._broken = str(error)
             raise
         self._unfinished.remove(file)
@@ -144,7 +145,7 @@ class PartWriter:
                     self._unfinished.append(part.file)
                 if block:
                     await part.file.write(block)
-        except StorageError as error:
+        except FlowPointError as error:
             self._broken = str(error)
             raise
 
@@ -152,6 +153,9 @@ class PartWriter:
         self._creating = asyncio.create_task(self._ctx.disk.create(path), name=f"create {path}")
         try:
             file = await asyncio.shield(self._creating)
+        except FileNotFoundError as error:
+            self._creating = None
+            raise refuse_vanished(self._folder, self._ctx) from error
         except Exception:
             self._creating = None
             raise
