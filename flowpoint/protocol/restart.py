@@ -9,10 +9,10 @@
 A completed checkpoint proves that the job got somewhere: the next restart is immediate again and `fixed` counts anew
 (the rate of `failure_rate` is about time alone and goes on). Whatever the strategy, restarting is pointless, and given
 up, when the failure says so (`Failure.retry` is False: bad data that the engine itself found); when the same error of
-the job's, or the same bug of the engine's, has come three times without a checkpoint between; or when workers have ended by themselves at their start
-three times in a row, with nothing deployed between. Who was killed by a signal counts for none of these. What cannot be read
-before any attempt was deployed refuses the start: whoever starts the job is told at once. Later nobody may be there, so
-that is tried again as the strategy says.
+the job's, or the same bug of the engine's, has come three times without a checkpoint between; or when workers have
+ended by themselves at their start three times in a row, with nothing deployed between. Who was killed by a signal
+counts for none of these. What cannot be read before any attempt was deployed refuses the start: whoever starts the job
+is told at once. Later nobody may be there, so that is tried again as the strategy says.
 
 Pure: the caller passes the time, and a random number in [-1, 1] for the jitter.
 """
