@@ -132,9 +132,7 @@ def run_in_process(job: JobObject, **flags: Unpack[RunFlags]) -> None:
     Raises:
         FlowPointError: the job is wrong, or it has failed; a user's error as UserCodeError.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _is_in_a_loop():
         outcome = uvloop.run(_run(job, Wishes(**flags)))
     else:
         with ThreadPoolExecutor(1, "flowpoint job") as thread:
@@ -143,6 +141,15 @@ def run_in_process(job: JobObject, **flags: Unpack[RunFlags]) -> None:
         raise _error_of(outcome)
     if outcome.reason == FINISHED_BEFORE:
         _warn(_in_python(outcome.reason))
+
+
+def _is_in_a_loop() -> bool:
+    """Whether a loop runs in this thread. Asked apart, so that no error of the job has this one as its context."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _error_of(outcome: Outcome) -> FlowPointError:
