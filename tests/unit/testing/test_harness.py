@@ -216,6 +216,16 @@ def test_errors_are_those_of_a_job():
             h.process(["a"])
 
 
+def test_a_name_that_there_is_not_is_answered_with_the_one_that_was_meant():
+    class Slips(KeyedProcessFunction):
+        def process(self, value, ctx):
+            ctx.timers.evnt(5)
+
+    with KeyedHarness(Slips(), key=str) as h:
+        with pytest.raises(UserCodeError, match="no attribute 'evnt'; did you mean 'event'"):
+            h.process(1)
+
+
 @pytest.mark.parametrize("function", [Everything, str.upper])
 def test_what_a_job_could_not_have_as_a_function_is_refused(function):
     with pytest.raises(PlanError):
