@@ -110,7 +110,7 @@ class Stream(Generic[T]):
     def assign_timestamps(
         self,
         fn: Callable[[T], int],
-        max_out_of_orderness: float | str = 0,
+        max_out_of_orderness: float | str = "2s",
         idle_timeout: float | str | None = None,
         *,
         uid: str | None = None,

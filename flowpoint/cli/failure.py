@@ -25,6 +25,14 @@ def refuse(sentence: str) -> int:
     return 2
 
 
+def nothing_shown(error: OSError) -> int:
+    """Say that the answer could not be written; the exit code for it."""
+    _say(
+        f"cannot write to standard output: {error.strerror}; what the command was to do may have been done all the same"
+    )
+    return 1
+
+
 def report(error: BaseException, *, debug: bool) -> int:
     """Tell an exception on stderr; returns the exit code for it."""
     match error:
@@ -49,6 +57,11 @@ def report(error: BaseException, *, debug: bool) -> int:
             _say(f"this is a bug in FlowPoint: {type(error).__name__}: {error}; please report it with these lines")
             traceback.print_exception(error)
             return 1
+
+
+def note(sentence: str) -> None:
+    """Say on stderr what belongs to an answer and is no part of its data."""
+    _say(sentence)
 
 
 def report_failed_job(event: Event, *, debug: bool) -> None:

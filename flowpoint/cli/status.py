@@ -1,6 +1,6 @@
 """`flowpoint status`: one job at this moment, or how it ended.
 
-As with a service of the system, exit code 3 tells scripts that it does not run, whatever is printed.
+Both are answers, so both have exit code 0; whether it runs stands in `state`. How a person goes on is said on stderr.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from flowpoint.cli import output
+from flowpoint.cli import failure, output
 from flowpoint.errors import NotFoundError
 from flowpoint.launch.client import JobClient, not_running
 from flowpoint.launch.control import Data
@@ -24,8 +24,7 @@ from flowpoint.launch.home import TOTALS, Home, RunRecord
 def command(job: str, as_json: bool) -> None:
     """Show how a job is doing: its state, and while it runs its figures.
 
-    Exit code 0: it runs. Exit code 3: it does not, because it has ended (how is shown all the same), or there is no such
-    job.
+    Exit code 0: this is it, whether the job runs or has ended; `state` says which. Exit code 3: there is no such job.
     """
     home = Home.from_environment()
     try:
@@ -37,7 +36,8 @@ def command(job: str, as_json: bool) -> None:
             ended = _of_ended(record, folder.last_seen())
             _show(ended, _ended_lines(ended, record), as_json=as_json)
             # Why it failed stands above.
-            raise not_running(replace(record, reason="")) from None
+            failure.note(str(not_running(replace(record, reason=""))))
+            return
         raise
     _show(status, _lines(status), as_json=as_json)
 

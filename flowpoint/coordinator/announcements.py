@@ -9,8 +9,10 @@ from flowpoint.coordinator.checkpoint_record import CheckpointEnd
 from flowpoint.coordinator.job import widest
 from flowpoint.coordinator.prepare import PreparedAttempt
 from flowpoint.model.events import Event, EventKind
+from flowpoint.model.manifest import SAVEPOINT
 from flowpoint.model.plan import JobPlan
 from flowpoint.protocol.checkpoint import CheckpointFailure
+from flowpoint.snapshot.places import Place
 
 _TOLD = (
     CheckpointFailure.DECLINED,
@@ -37,15 +39,18 @@ def running(attempt: int, plan: JobPlan) -> Event:
     return Event(EventKind.RUNNING, text, {"attempt": attempt, "parallelism": widest(plan)})
 
 
-def checkpoint_ended(end: CheckpointEnd) -> Event | None:
-    """A checkpoint has completed, or has failed by itself."""
+def checkpoint_ended(end: CheckpointEnd, place: Place) -> Event | None:
+    """A checkpoint has completed, or has failed by itself. `place`: where checkpoints are."""
     record = end.record
+    data = record.to_data()
+    if record.kind != SAVEPOINT:
+        data["path"] = place.path(record.path)
     if end.failure is None:
         text = f"{record.kind} {record.id} completed in {record.duration_ms} ms, {record.bytes:,} bytes"
-        return Event(EventKind.CHECKPOINT_COMPLETED, text, record.to_data())
+        return Event(EventKind.CHECKPOINT_COMPLETED, text, data)
     if end.failure in _TOLD:
         text = f"{record.kind} {record.id} failed: {record.reason}"
-        return Event(EventKind.CHECKPOINT_FAILED, text, record.to_data())
+        return Event(EventKind.CHECKPOINT_FAILED, text, data)
     return None
 
 

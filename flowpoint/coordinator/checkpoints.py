@@ -271,15 +271,9 @@ class Checkpoints:
     def _complete(self, triggered: Triggered, manifest: Manifest, now: float) -> None:
         record = triggered.record
         del self._triggered[record.id]
-        files = manifest.files()
-        record.duration_ms = round((now - triggered.pending.triggered_at) * 1000)
         record.state = "completed"
         self._scheduler.completed(now)
-        if triggered.is_savepoint:
-            record.bytes = sum(file.bytes for file in files)
-        else:
-            before = self._publishing.newest_files
-            record.bytes = sum(file.bytes for file in files if file.path not in before)
+        if not triggered.is_savepoint:
             self._publishing.counts(manifest)
             self.last_completed = record
             self._send(messages.Complete(record.attempt, record.id))

@@ -329,7 +329,7 @@ class Coordinator:
             self._fail(failure_of(error, self.attempt))
 
     def _on_checkpoint_end(self, end: CheckpointEnd) -> None:
-        if (event := say.checkpoint_ended(end)) is not None:
+        if (event := say.checkpoint_ended(end, self._orders.job.place)) is not None:
             self._emit(event)
         if end.failure is None:
             self._on_completed(end)

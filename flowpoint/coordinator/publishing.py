@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flowpoint.coordinator.checkpoint_record import Triggered
+from flowpoint.coordinator.checkpoint_record import CheckpointRecord, Triggered
 from flowpoint.errors import FlowPointError
 from flowpoint.host.base import Host
 from flowpoint.model import messages
@@ -77,7 +77,7 @@ class Publishing:
         self._queue: deque[Triggered] = deque()  # the first is being published
         self._idle = asyncio.Event()
         self._idle.set()
-        self._handover: tuple[Manifest, str] | None = None
+        self._handover: tuple[Manifest, CheckpointRecord] | None = None
         self.newest_id = 0
         """The newest checkpoint that counts: of this attempt, or the one that it started from."""
         self.newest_files: frozenset[str] = frozenset()
@@ -148,16 +148,18 @@ class Publishing:
             acks = complete.pending.complete()
             parts = {s: ack.savepoint if complete.is_savepoint else ack.operators for s, ack in acks.items()}
             manifest = self._manifest(complete, plan, parts)
-            folder = complete.record.savepoint
             if complete.is_savepoint:
                 manifest = without_committed(manifest, complete.record.parent)
-                await self._publish_savepoint(manifest, folder)
+                await self._publish_savepoint(manifest, complete.record.savepoint, self._cost(complete, manifest))
             else:
                 await write_manifest(self._storage, manifest)
-                await self._append(manifest, folder)
-                if folder:
+                await self._append(manifest, complete)
+                if complete.record.savepoint:
                     saved = collect_operators(plan, {s: ack.savepoint for s, ack in acks.items()})
-                    self._handover = (replace(manifest, kind=SAVEPOINT, operators=saved, handed_on=True), folder)
+                    self._handover = (
+                        replace(manifest, kind=SAVEPOINT, operators=saved, handed_on=True),
+                        complete.record,
+                    )
         except (FlowPointError, OSError) as problem:
             error = problem
         self._post(Published(complete.pending, manifest, error))
@@ -178,21 +180,33 @@ class Publishing:
             drained=complete.record.drained,
         )
 
-    async def _append(self, manifest: Manifest, savepoint: str) -> CommitEntry:
+    async def _append(self, manifest: Manifest, complete: Triggered) -> CommitEntry:
+        folder = complete.record.savepoint
         entry = await self._log.append(
             CommitKind.CHECKPOINT,
             manifest.attempt,
             checkpoint=manifest.id,
             directory=names.checkpoint_directory(manifest.id, manifest.attempt),
             parent=manifest.parent,
-            extra={"savepoint": savepoint} if savepoint else None,
+            extra=self._cost(complete, manifest) | ({"savepoint": folder} if folder else {}),
         )
         # From here on the checkpoint counts: a recovery starts from it, and sinks may commit.
         return entry  # noqa: RET504  the line above belongs between
 
-    async def _publish_savepoint(self, manifest: Manifest, folder: str) -> None:
+    def _cost(self, complete: Triggered, manifest: Manifest) -> dict[str, Any]:
+        """What `checkpoints` shows of it, also to who asks when the job has ended. Written is what no older one has."""
+        record = complete.record
+        older = frozenset[str]() if complete.is_savepoint else self.newest_files
+        record.bytes = sum(file.bytes for file in manifest.files() if file.path not in older)
+        record.duration_ms = round((asyncio.get_running_loop().time() - complete.pending.triggered_at) * 1000)
+        return {"started": record.started, "duration_ms": record.duration_ms, "bytes": record.bytes}
+
+    async def _publish_savepoint(self, manifest: Manifest, folder: str, cost: dict[str, Any]) -> dict[str, Any]:
+        """What is logged of it."""
         await publish_savepoint(FolderStorage(self._host.disk, self._host.new_id, folder), manifest)
-        await self._log.append(CommitKind.SAVEPOINT, manifest.attempt, extra=savepoint_facts(manifest, folder))
+        facts = {"savepoint": folder, "id": manifest.id, **cost}
+        await self._log.append(CommitKind.SAVEPOINT, manifest.attempt, extra=facts)
+        return facts
 
     def withdraw_handover(self) -> None:
         """The job goes on: its next attempt discards the savepoint of the stop."""
@@ -205,9 +219,10 @@ class Publishing:
         """
         if self._handover is None:
             return {}
-        manifest, folder = self._handover
-        await self._publish_savepoint(manifest, folder)
-        return savepoint_facts(manifest, folder)
+        manifest, record = self._handover
+        size = sum(file.bytes for file in manifest.files())
+        cost = {"started": record.started, "duration_ms": record.duration_ms, "bytes": size}
+        return await self._publish_savepoint(manifest, record.savepoint, cost)
 
 
 def without_committed(manifest: Manifest, checkpoint: int) -> Manifest:
@@ -224,8 +239,3 @@ def without_committed(manifest: Manifest, checkpoint: int) -> Manifest:
         for uid, operator in manifest.operators.items()
     }
     return replace(manifest, operators=operators)
-
-
-def savepoint_facts(manifest: Manifest, folder: str) -> dict[str, Any]:
-    """What the commit log says of a savepoint."""
-    return {"savepoint": folder, "id": manifest.id, "bytes": sum(file.bytes for file in manifest.files())}

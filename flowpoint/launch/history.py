@@ -9,8 +9,6 @@ Not here: pending and failed checkpoints; only the running job knows of them. Re
 
 from __future__ import annotations
 
-import os
-
 from flowpoint.errors import SnapshotError, StorageError
 from flowpoint.host.base import Host
 from flowpoint.launch.control import Data
@@ -29,10 +27,11 @@ def list_checkpoints(home: Home, name: str) -> list[Data]:
 
     Raises:
         SnapshotError: An entry of the commit log itself is damaged.
+        StorageError: The commit log cannot be read at the moment.
     """
     record = home.job(name).read_run()
     root = record.storage if record is not None and record.storage else str(home.checkpoints(name))
-    if root == MEMORY or not os.path.isdir(root):
+    if root == MEMORY:
         # What was in memory went with the coordinator.
         return []
 
@@ -57,9 +56,9 @@ async def _describe(place: Place, entry: CommitEntry) -> Data:
         "attempt": entry.attempt,
         "kind": entry.kind,
         "state": "completed",
-        "started": entry.created,
+        "started": entry.extra.get("started", entry.created),
         "duration_ms": entry.extra.get("duration_ms"),
-        "bytes": None,
+        "bytes": entry.extra.get("bytes"),
         "parent": entry.parent,
         "path": place.path(entry.directory),
         "reason": "",
@@ -70,20 +69,24 @@ async def _describe(place: Place, entry: CommitEntry) -> Data:
         return data | {"state": "damaged", "reason": str(error)}
     except StorageError as error:
         return data | {"state": "unreadable", "reason": str(error)}
-    return data | {"started": manifest.created, "bytes": sum(file.bytes for file in manifest.files())}
+    if data["bytes"] is None:
+        # One that was taken over from a snapshot, or logged by a release that did not say what it wrote.
+        return data | {"started": manifest.created, "bytes": sum(file.bytes for file in manifest.files())}
+    return data
 
 
 def _describe_savepoint(entry: CommitEntry) -> Data:
     """Where it was made. It may have been moved since, so nobody looks there."""
+    is_of_stop = entry.extra["id"] == entry.checkpoint  # written at the barrier of that checkpoint
     return {
         "id": entry.extra["id"],
         "attempt": entry.attempt,
         "kind": entry.kind,
         "state": "completed",
-        "started": entry.created,
+        "started": entry.extra.get("started", entry.created),
         "duration_ms": entry.extra.get("duration_ms"),
         "bytes": entry.extra["bytes"],
-        "parent": entry.checkpoint,
+        "parent": entry.parent if is_of_stop else entry.checkpoint,
         "path": entry.extra["savepoint"],
         "reason": "",
     }

@@ -127,11 +127,13 @@ class RunningJob:
         """See `JobControl`."""
         retained = await describe_retained(self._job.place, self._log)
         known = [record.to_data() for record in self._coordinator.checkpoints.history]
-        by_id = {(data["id"], data["attempt"]): data for data in retained}
+        # A checkpoint and a savepoint at one barrier, as a stop takes them, share their number.
+        by_id = {(data["id"], data["attempt"], data["kind"]): data for data in retained}
         for data in known:
             path = data["path"] if data["kind"] == "savepoint" else self._job.place.path(data["path"])
-            if data["state"] != "completed" or (data["id"], data["attempt"]) in by_id:
-                by_id[data["id"], data["attempt"]] = data | {"path": path}
+            key = data["id"], data["attempt"], data["kind"]
+            if data["state"] != "completed" or key in by_id:
+                by_id[key] = data | {"path": path}
         return [by_id[key] for key in sorted(by_id)]
 
     async def checkpoint(self) -> Data:

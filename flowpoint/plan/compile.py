@@ -36,6 +36,7 @@ from flowpoint.plan.forgotten import forgotten_returns
 from flowpoint.plan.graph import GraphOperator, Link, StreamGraph
 from flowpoint.plan.record_types import record_types_of
 from flowpoint.plan.validate import validate
+from flowpoint.runtime.connector_forms import full_sink
 from flowpoint.runtime.contracts import OperatorDef
 
 STATEFUL_KINDS = KEYED_KINDS | PROCESS_KINDS | {OperatorKind.SOURCE, OperatorKind.SINK, OperatorKind.ASSIGN_TIMESTAMPS}
@@ -193,7 +194,7 @@ def _definition(graph: StreamGraph, operator: GraphOperator, uid: str) -> Operat
     return OperatorDef(
         uid=uid,
         kind=operator.kind,
-        function=function,
+        function=full_sink(function) if operator.kind is OperatorKind.SINK else function,
         key=key,
         second_key=second_key,
         types=tuple(dict.fromkeys((*graph.types, *mentioned))),

@@ -108,6 +108,7 @@ class Assembly:
             report=self._around.report,
             clock_ms=self._around.host.wall_ms,
             log=self._around.log,
+            end_copy=self._around.host.end_copy,
             slice_max=max(self._settings.batch_size, 1),
             restored=restored,
             write_channels=self._state.channel_writer(subtask) if self._unaligned is not None else None,

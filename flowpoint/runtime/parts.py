@@ -27,6 +27,7 @@ from flowpoint.errors import BadRecordError, StorageError
 from flowpoint.model.elements import WATERMARK_MIN, Barrier
 from flowpoint.model.manifest import StateFile, SubtaskState
 from flowpoint.runtime.closing import finish
+from flowpoint.runtime.connector_forms import full_writer
 from flowpoint.runtime.contracts import ConnectorContext, PreparesBeside, Sink, SinkWithFiles, SinkWriter
 from flowpoint.runtime.failures import naming, shorten
 from flowpoint.state.backend import Backend, Frozen
@@ -225,7 +226,7 @@ class SinkPart:
     async def open(self) -> None:
         """Make the writer."""
         with naming(self.uid, "open()"):
-            self.writer = await self.sink.open(self.context)
+            self.writer = full_writer(await self.sink.open(self.context))
 
     async def write(self, values: list[Any]) -> None:
         """Give records to the writer."""

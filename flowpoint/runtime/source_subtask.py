@@ -23,6 +23,7 @@ from flowpoint.errors import TransientError, UserCodeError
 from flowpoint.model import messages
 from flowpoint.model.elements import Barrier, Batch
 from flowpoint.model.manifest import SubtaskState
+from flowpoint.runtime.connector_forms import full_reader, settled
 from flowpoint.runtime.contracts import END, ConnectorContext, Source, SourceReader, Split
 from flowpoint.runtime.failures import naming, shorten
 from flowpoint.runtime.parts import Captured, checked_json
@@ -66,7 +67,8 @@ class SourcePart:
         """Read from a split, which is opened first when it is not."""
         if split.reader is None:
             with naming(self.uid, f"open() of split '{split.split.id}'"):
-                split.reader = await self.source.open(split.split, split.position, self.context)
+                opened: SourceReader = await settled(self.source.open(split.split, split.position, self.context))
+                split.reader = full_reader(opened)
         with naming(self.uid, f"read() of split '{split.split.id}'"):
             return await split.reader.read(n)
 
@@ -215,9 +217,15 @@ class SourceSubtask(Subtask):
         if not self._open:
             self._open.append(self._unopened.popleft())
         split = self._open[0]
-        step = self._part.read(split, min(self._slice.records * SLICES_PER_READ, self._batch_size))
+        step = self._read(split, min(self._slice.records * SLICES_PER_READ, self._batch_size))
         self._reading = asyncio.create_task(step, name=f"read {self._part.uid} {split.split.id}")
         self._reading.add_done_callback(lambda _: self.wakeup.set())
+
+    async def _read(self, split: SplitState, n: int) -> Any:
+        try:
+            return await self._part.read(split, n)
+        finally:
+            self._end_copy()
 
     async def _take_read(self, reading: asyncio.Task[Any]) -> None:
         """Process what a read has returned."""

@@ -168,7 +168,8 @@ def _event_time_stream(shape: JobShape, keyed: str) -> tuple[str, str]:
     subtasks = shape.source_parallelism or shape.settings.parallelism
     rate = f", rate={shape.rate}" if shape.rate is not None else ""
     numbers = f'job.source(Ordered(0, {shape.records}{rate}), uid="numbers", parallelism={subtasks})'
-    assign = f".assign_timestamps(lambda n: n * {topologies.MS_PER_NUMBER}, uid='times', parallelism={subtasks})"
+    at = f"lambda n: n * {topologies.MS_PER_NUMBER}, max_out_of_orderness=0"
+    assign = f".assign_timestamps({at}, uid='times', parallelism={subtasks})"
     windows = f'windows = {numbers}{assign}{_stumble(shape, "numbers")}{keyed}.process(Windows(), uid="windows")'
     by_pane = f".key_by(lambda window: window[2] // {topologies.PANE_MS})"
     panes = f'panes = windows{by_pane}.process(Panes(), uid="panes"{_source_width(shape)})'

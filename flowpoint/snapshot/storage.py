@@ -35,6 +35,9 @@ Names = list[str]
 SLICE_BYTES = 1024 * 1024
 """How much is read or copied between two turns of the loop."""
 
+_NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+"""What a path is answered with at which there is no file: a folder in its place is damage, not trouble of the disk."""
+
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_HANDLES = frozenset({errno.EMFILE, errno.ENFILE})
 _READS = frozenset({"read", "open", "list", "look at"})
@@ -122,7 +125,7 @@ class FolderStorage:
         path = self._path(name)
         try:
             return await self._disk.read(path, offset, size)
-        except (FileNotFoundError, NotADirectoryError):
+        except _NO_FILE:
             raise FileNotFoundError(errno.ENOENT, "no such object", path) from None
         except OSError as error:
             raise refused("read", path, error) from error
@@ -133,7 +136,7 @@ class FolderStorage:
         path = self._path(name)
         try:
             return await self._disk.open(path)
-        except (FileNotFoundError, NotADirectoryError):
+        except _NO_FILE:
             raise FileNotFoundError(errno.ENOENT, "no such object", path) from None
         except OSError as error:
             raise refused("open", path, error) from error

@@ -275,7 +275,7 @@ def test_ac50_a_job_without_an_operator_of_the_snapshot_is_refused_until_that_is
     write_log(shell, 7, 7, 7, 7, ended=True)
 
     refused = start(shell, TWO).wait()
-    assert refused.code != 0, refused
+    assert refused.code == 1, refused
     assert "'u2'" in refused.sentence and "--allow-non-restored" in refused.sentence
     assert "'u1'" not in refused.sentence
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.e2e.shell import Done, Shell, committed
@@ -253,10 +255,8 @@ def test_a_file_that_cannot_be_read(shell: Shell) -> None:
     shell.write("in/a.jsonl", '{"n": 1}\n')
     (shell.folder / "in" / "b.jsonl").symlink_to("nowhere")
 
-    done = shell.run("run", "job.py")
-
-    assert done.code in {1, 2}, done
-    assert "b.jsonl" in done.sentence, done
+    assert_refused(shell.run("run", "job.py"), 2, "b.jsonl", "cannot be read", "link to nowhere")
+    assert not (shell.folder / "out").exists()
 
 
 # -------------------------------------------------------------------------------------- output, names, other processes
@@ -435,3 +435,11 @@ def test_a_limit_of_open_files_that_is_too_low_for_the_job(shell: Shell) -> None
     shell.prefix = ("sh", "-c", 'ulimit -n 20 && exec "$@"', "sh")
 
     assert_refused(shell.run("run", "good.py"), 2, "may have 20 files open", "ulimit -n 1024")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no full device here")
+@pytest.mark.parametrize("arguments", [["list"], ["--help"], ["list", "--json"]])
+def test_an_answer_that_finds_a_full_disk(shell: Shell, arguments: list[str]) -> None:
+    shell.prefix = ("sh", "-c", 'exec "$@" > /dev/full', "sh")
+
+    assert_refused(shell.run(*arguments), 1, "cannot write to standard output: No space left on device")

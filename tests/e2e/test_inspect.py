@@ -85,7 +85,8 @@ class Price(CoProcessFunction):
 
 
 job = Job("prices")
-orders = job.source(CollectionSource([1, 2, 3]), uid="orders").assign_timestamps(lambda n: n * 1000, uid="times")
+orders = job.source(CollectionSource([1, 2, 3]), uid="orders")
+orders = orders.assign_timestamps(lambda n: n * 1000, max_out_of_orderness=0, uid="times")
 rules = job.source(CollectionSource([["a", 2], ["b", 3]]), uid="rules").broadcast()
 orders.key_by(lambda n: n).connect(rules).process(Price(), uid="price").sink(PrintSink(), uid="out")
 """

@@ -14,9 +14,9 @@ from flowpoint.sim.jobs import OUTPUT, STORAGE
 from flowpoint.sim.stored_names import CHECKPOINT, Commit, files_of_manifest, parse_commit
 from tests.simulation.stage import LOG, Stage, settings, witness
 
-KEYS = 100
-RECORDS = 10 * KEYS
-COUNTS = f'job.source(SequenceSource(0, {RECORDS}, rate=1000), uid="numbers").key_by(lambda n: n % {KEYS})'
+KEYS = 1000
+RECORDS = 3 * KEYS
+COUNTS = f'job.source(SequenceSource(0, {RECORDS}, rate=3000), uid="numbers").key_by(lambda n: n % {KEYS})'
 COUNTS += '.count(uid="counts").sink(SINK)'
 ALL_COUNTS = Counter({(key, n): 1 for key in range(KEYS) for n in range(1, RECORDS // KEYS + 1)})
 OTHER = "/flowpoint/checkpoints/other"
@@ -214,7 +214,7 @@ class Tumbling(KeyedProcessFunction):
 
 records = job.source(CollectionSource([("k", 10), ("other", 26), ("other", 500)]), uid="records", parallelism=1)
 (
-    records.assign_timestamps(lambda record: record[1], uid="times", parallelism=1)
+    records.assign_timestamps(lambda record: record[1], max_out_of_orderness=0, uid="times", parallelism=1)
     .key_by(lambda record: record[0])
     .process(First(), uid="first")
     .key_by(lambda record: record[0])
@@ -270,3 +270,51 @@ def test_a_start_from_a_savepoint_that_fails_after_it_took_the_output_over_is_go
 
     assert broken
     assert stage.output() == ALL_COUNTS
+
+
+WINDOWS = """
+class Windows(KeyedProcessFunction):
+    items = MapState("items")
+
+    def process(self, item, ctx):
+        start = ctx.timestamp // 10 * 10
+        self.items[start] = self.items.get(start, 0) + 1
+        ctx.timers.event(start + 10 - 1)
+
+    def on_timer(self, timestamp, ctx):
+        start = timestamp + 1 - 10
+        yield (ctx.key, start, self.items.pop(start))
+
+items = job.source(LogSource(), uid="log").map(lambda n: divmod(n, 100), uid="items")
+(
+    items.assign_timestamps(lambda item: item[1], max_out_of_orderness="10ms", uid="times")
+    .key_by(lambda item: "abc"[item[0]])
+    .process(Windows(), uid="windows")
+    .sink(SINK)
+)
+"""
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 2), (2, 3)])
+def test_ac14_event_time_windows_that_were_open_at_a_kill_fire_with_what_came_before_and_after_it(before, after):
+    # Item n belongs to key n // 100 and has the time n % 100.
+    stage = Stage(WINDOWS, settings(before, interval=0.2), files={LOG: b"0\n4\n8\n100\n"})
+
+    async def script():
+        stage.start()
+        await stage.until(lambda: stage.completed(2))
+        stage.kill_all()
+        await stage.all_dead()
+        assert not stage.output()
+        run = stage.start_with(after)
+        for item in (104, 108, 231):
+            stage.append(item)
+        # The watermark is 20 now: it is time that makes them fire, and not the end of the input.
+        await stage.until(lambda: stage.output().total() == 2)
+        stage.append("end")
+        await stage.finish(run)
+
+    stage.play(script())
+
+    assert stage.story("deploys attempt 2, from checkpoint")
+    assert stage.output() == Counter({("a", 0, 3): 1, ("b", 0, 3): 1, ("c", 30, 1): 1})

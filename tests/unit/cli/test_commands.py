@@ -157,7 +157,7 @@ def test_a_job_whose_coordinator_was_killed_is_shown_as_killed_and_how_to_go_on(
 
     assert execute(["list"]) == 0
     listed = capsys.readouterr().out
-    assert execute(["status", "words"]) == 3
+    assert execute(["status", "words"]) == 0
     status = capsys.readouterr().out
     assert execute(["stop", "words"]) == 3
 
@@ -179,7 +179,7 @@ def test_a_job_that_never_was_is_exit_code_3(home: Home, capsys: Captured, comma
     assert "there is no job 'words'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["status", "workers", "checkpoint", "stop", "cancel"])
+@pytest.mark.parametrize("command", ["workers", "checkpoint", "stop", "cancel"])
 def test_a_job_that_ended_is_exit_code_3_and_tells_how_to_go_on(home: Home, capsys: Captured, command: str) -> None:
     claimed(home).release("stopped", ended=1)
 
@@ -374,10 +374,11 @@ async def test_a_job_that_ends_while_it_is_asked_is_told_as_ended(home: Home, ca
 def test_the_status_of_a_job_that_ended_tells_how(home: Home, capsys: Captured) -> None:
     claimed(home).release("failed", ended=1_790_000_001_000, reason="it broke")
 
-    assert execute(["status", "words"]) == 3
-    text = capsys.readouterr().out
-    assert "FAILED" in text and "it broke" in text
-    assert execute(["status", "words", "--json"]) == 3
+    assert execute(["status", "words"]) == 0
+    told = capsys.readouterr()
+    assert "FAILED" in told.out and "it broke" in told.out
+    assert "`flowpoint run /jobs/words.py` tries again" in told.err
+    assert execute(["status", "words", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert (data["state"], data["reason"], data["ended"]) == ("FAILED", "it broke", 1_790_000_001_000)
     assert data.keys() >= FakeJob().status().keys()

@@ -294,3 +294,21 @@ async def test_closing_does_not_wait_for_ever(served: Served) -> None:
 
     assert await reader.read() == b""
     writer.close()
+
+
+@pytest.mark.parametrize("folder", ["/tmp/a\0b", "/tmp/\ud800", "relative", 7])
+async def test_what_is_no_path_is_refused_before_it_gets_to_the_job(served: Served, folder: Any) -> None:
+    for command in ("/savepoint", "/stop"):
+        status, answer = await served.ask("POST", command, body=json.dumps({"to": folder}))
+
+        assert status == 400
+        assert "absolute path" in answer["error"]["message"]
+    assert served.job.calls == []
+
+
+async def test_a_body_nested_too_deeply_is_refused(served: Served) -> None:
+    status, answer = await served.ask("POST", "/savepoint", body="[" * 60_000)
+
+    assert status in (400, 413)
+    assert answer["error"]["message"]
+    assert served.reported == []

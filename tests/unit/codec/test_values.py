@@ -347,3 +347,11 @@ def test_a_class_of_a_job_file_is_called_by_the_name_it_has_there() -> None:
         UnknownTypeError, match=r"of type Session: .*Job\(\.\.\., types=\[Session\]\).*ValueState\(name, Session\)"
     ):
         Codec().encode(session(1))
+
+
+def test_a_value_that_cannot_be_serialised_is_shown_with_the_name_of_its_class() -> None:
+    class UnknownToEverybodyHere:
+        pass
+
+    with pytest.raises(BadRecordError, match="the value is <.*UnknownToEverybodyHere object at "):
+        Codec().encode([UnknownToEverybodyHere()])

@@ -282,6 +282,13 @@ def test_what_was_said_of_timestamps_reaches_the_operator(job, source):
     assert (said.function, said.max_out_of_orderness_ms, said.idle_timeout) == (abs, 2000, 0.5)
 
 
+def test_records_may_be_two_seconds_late_and_nobody_idle_unless_said_otherwise(job, source):
+    job.source(source).assign_timestamps(abs)
+
+    said = job.graph().operators[-1].function
+    assert (said.max_out_of_orderness_ms, said.idle_timeout) == (2000, None)
+
+
 @pytest.mark.parametrize("wrong", [{"max_out_of_orderness": "2 parsecs"}, {"idle_timeout": -1}])
 def test_a_duration_that_is_none_is_refused(job, source, wrong):
     (name,) = wrong
