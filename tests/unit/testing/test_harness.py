@@ -221,9 +221,8 @@ def test_a_name_that_there_is_not_is_answered_with_the_one_that_was_meant():
         def process(self, value, ctx):
             ctx.timers.evnt(5)
 
-    with KeyedHarness(Slips(), key=str) as h:
-        with pytest.raises(UserCodeError, match="no attribute 'evnt'; did you mean 'event'"):
-            h.process(1)
+    with KeyedHarness(Slips(), key=str) as h, pytest.raises(UserCodeError, match="'evnt'; did you mean 'event'"):
+        h.process(1)
 
 
 @pytest.mark.parametrize("function", [Everything, str.upper])
