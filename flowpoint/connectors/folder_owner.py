@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from flowpoint.connectors.durable_files import create_once, read_json, replace_file
@@ -92,12 +94,16 @@ async def check_owner(folder: str, ctx: ConnectorContext) -> None:
         )
 
 
-def refuse_vanished(folder: str, ctx: ConnectorContext) -> LostOutputError:
-    """The error for a folder that is not there any more while the job writes."""
-    return LostOutputError(
-        f"sink {ctx.uid!r} cannot write to {folder}: the folder was deleted or moved while the job ran, and what the job"
-        f" had published there is gone with it; {_WAYS_BACK}"
-    )
+@contextmanager
+def noticing_loss(folder: str, ctx: ConnectorContext) -> Iterator[None]:
+    """Around what writes in a folder that has been claimed: one that is not there any more is LostOutputError."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise LostOutputError(
+            f"sink {ctx.uid!r} cannot write to {folder}: the folder was deleted or moved while the job ran, and what the"
+            f" job had published there is gone with it; {_WAYS_BACK}"
+        ) from error
 
 
 async def _owner(folder: str, ctx: ConnectorContext) -> dict[str, Any] | None:

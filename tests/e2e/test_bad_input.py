@@ -443,3 +443,39 @@ def test_an_answer_that_finds_a_full_disk(shell: Shell, arguments: list[str]) ->
     shell.prefix = ("sh", "-c", 'exec "$@" > /dev/full', "sh")
 
     assert_refused(shell.run(*arguments), 1, "cannot write to standard output: No space left on device")
+
+
+# ------------------------------------------------------------------------------------ the output of a job that runs
+
+
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [
+        ("open('out/.flowpoint-owner', 'w')", "cannot understand"),
+        ("os.rename('out', 'gone')", "while the job ran"),
+        ("(os.rename('out', 'gone'), os.mkdir('out'))", "while the job ran"),
+    ],
+)
+def test_what_no_restart_can_mend_in_the_output_ends_the_job(shell: Shell, does: str, said: str) -> None:
+    shell.write(
+        "spoils.py",
+        f"""
+import os
+from flowpoint import Job
+from flowpoint.connectors import FileSink, SequenceSource
+
+def spoil(n):
+    if n == 30:
+        {does}
+    return n
+
+job = Job("spoils", config={{"checkpoint.interval": "100ms"}})
+numbers = job.source(SequenceSource(0, 1_000_000, rate=100), uid="numbers", parallelism=1)
+numbers.map(spoil, uid="spoils", parallelism=1).sink(FileSink("out", format="jsonl"), uid="out", parallelism=1)
+""",
+    )
+
+    done = shell.run("run", "spoils.py", timeout=60)
+
+    assert_refused(done, 1, said)
+    assert "restarting" not in done.out + done.err

@@ -489,6 +489,22 @@ async def test_when_the_folder_is_deleted_while_the_job_runs_then_the_next_part_
     await writer.close()
 
 
+async def test_when_the_folder_is_moved_while_a_part_is_written_then_that_ends_the_job(
+    system: World, tmp_path: Path
+) -> None:
+    sink = FileSink(tmp_path / "out")
+    await sink.begin(system.context())
+    writer = await sink.open(system.context())
+    await writer.write(["a" * part_writer.BLOCK])
+    (tmp_path / "out").rename(tmp_path / "gone")
+
+    with pytest.raises(LostOutputError, match="the folder was deleted or moved while the job ran"):
+        await writer.prepare(1)
+    with pytest.raises(StorageError, match="does not go on after a failed write"):
+        await writer.write(["b"])
+    await writer.close()
+
+
 async def test_when_the_folder_is_replaced_while_the_job_runs_then_nothing_is_published_in_the_new_one(
     system: World, tmp_path: Path
 ) -> None:
