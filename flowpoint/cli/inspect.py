@@ -22,7 +22,7 @@ from flowpoint.model.elements import WATERMARK_MAX
 from flowpoint.snapshot.key_text import find_by_text
 from flowpoint.snapshot.keyed_state import Found, KeyedState
 from flowpoint.snapshot.opened import Operator, Snapshot, SourceSplit, nearest
-from flowpoint.snapshot.value_text import json_of, printable, text_of, type_of
+from flowpoint.snapshot.value_text import json_of, printable, text_of, type_of, types_of
 
 _ROWS_SHOWN: Final = 20
 _WIDTH: Final = 100
@@ -249,7 +249,8 @@ def _show_state(uid: str, state: KeyedState, *, as_json: bool) -> None:
         f"{output.size(state.bytes)}"
     )
     if first:
-        click.echo(f"keys: {type_of(first[0][0])}, values: {type_of(first[0][1])}\n")
+        keys, values = (types_of(entry[at] for entry in first) for at in (0, 1))
+        click.echo(f"keys: {keys}, values: {values}\n")
     for key, value in first:
         click.echo(f"{text_of(key, limit=_WIDTH)}  ->  {text_of(value, limit=_WIDTH)}")
     if len(first) == _ROWS_SHOWN:

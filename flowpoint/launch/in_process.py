@@ -148,9 +148,7 @@ def run_in_process(job: JobObject, **flags: Unpack[RunFlags]) -> None:
 
 def _run_in_loop_of_its_own(run: Coroutine[Any, Any, Outcome]) -> Outcome:
     """Run it here, or in a thread if this one has a loop already. A thread that does not end is not waited for."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _is_in_a_loop():
         return uvloop.run(run)
     thread = ThreadPoolExecutor(1, "flowpoint job")
     running = thread.submit(uvloop.run, run)
@@ -158,6 +156,15 @@ def _run_in_loop_of_its_own(run: Coroutine[Any, Any, Outcome]) -> Outcome:
         return running.result()
     finally:
         thread.shutdown(wait=running.done())
+
+
+def _is_in_a_loop() -> bool:
+    """Whether a loop runs in this thread. Asked apart, so that no error of the job has this one as its context."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _error_of(outcome: Outcome) -> FlowPointError:

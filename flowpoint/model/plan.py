@@ -32,6 +32,11 @@ class OperatorKind(StrEnum):
     ASSIGN_TIMESTAMPS = "assign_timestamps"
     SINK = "sink"
 
+    @property
+    def method(self) -> str:
+        """What an author has called to make one, for messages."""
+        return "process" if self in PROCESS_KINDS else self.value
+
 
 KEYED_KINDS = frozenset(
     {

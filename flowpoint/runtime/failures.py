@@ -23,6 +23,7 @@ from types import FrameType, TracebackType
 from typing import Any, Final
 
 from flowpoint.errors import BadRecordError, FlowPointError, InternalError, TransientError, UserCodeError
+from flowpoint.model.suggestions import suggestion
 from flowpoint.model.texts import MESSAGE_CHARACTERS_MAX, SENTENCE_CHARACTERS_MAX, cut
 from flowpoint.state.descriptor import declared
 from flowpoint.state.kinds import ValueState
@@ -98,7 +99,9 @@ def _explained(place: Place, error: BaseException, start: str, result: Any) -> F
             f"{start}its function returned {shorten(result)} ({type(result).__name__}): it must return"
             " an iterable of records, such as a list"
         )
-    return UserCodeError(f"{start}{type(error).__name__}: {say(error)}{_warning(error)}{_advice(error)}")
+    return UserCodeError(
+        f"{start}{type(error).__name__}: {say(error)}{suggestion(error)}{_warning(error)}{_advice(error)}"
+    )
 
 
 def _advice(error: BaseException) -> str:
@@ -168,7 +171,8 @@ def naming(uid: str, doing: str, *, is_awaited: bool = True) -> Iterator[None]:
         if is_awaited and isinstance(error, ENDS_A_TASK):
             raise
         kind = TransientError if isinstance(error, OSError) else UserCodeError
-        text = f"operator '{uid}': {doing} failed: {type(error).__name__}: {say(error)}{_warning(error)}"
+        said = f"{type(error).__name__}: {say(error)}{suggestion(error)}{_warning(error)}"
+        text = f"operator '{uid}': {doing} failed: {said}"
         named = kind(text)
         named.operator = uid
         raise named from error

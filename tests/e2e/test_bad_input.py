@@ -466,3 +466,39 @@ def test_what_a_job_file_prints_as_it_is_loaded_is_no_line_of_json(shell: Shell)
 
     assert [json.loads(line)["event"] for line in done.out.splitlines()][-1] == "finished"
     assert "loading" in done.err
+
+
+# ------------------------------------------------------------------------------------ the output of a job that runs
+
+
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [
+        ("open('out/.flowpoint-owner', 'w')", "cannot understand"),
+        ("os.rename('out', 'gone')", "while the job ran"),
+        ("(os.rename('out', 'gone'), os.mkdir('out'))", "while the job ran"),
+    ],
+)
+def test_what_no_restart_can_mend_in_the_output_ends_the_job(shell: Shell, does: str, said: str) -> None:
+    shell.write(
+        "spoils.py",
+        f"""
+import os
+from flowpoint import Job
+from flowpoint.connectors import FileSink, SequenceSource
+
+def spoil(n):
+    if n == 30:
+        {does}
+    return n
+
+job = Job("spoils", config={{"checkpoint.interval": "100ms"}})
+numbers = job.source(SequenceSource(0, 1_000_000, rate=100), uid="numbers", parallelism=1)
+numbers.map(spoil, uid="spoils", parallelism=1).sink(FileSink("out", format="jsonl"), uid="out", parallelism=1)
+""",
+    )
+
+    done = shell.run("run", "spoils.py", timeout=60)
+
+    assert_refused(done, 1, said)
+    assert "restarting" not in done.out + done.err

@@ -232,7 +232,7 @@ class World:
         )
 
     def context(self, **changes: Any) -> ConnectorContext:
-        return replace(self._context, metrics={}, **changes)
+        return replace(self._context, metrics={}, shared={}, **changes)
 
 
 @pytest.fixture

@@ -89,6 +89,7 @@ def test_an_error_of_the_authors_own_function_is_raised_with_its_trace() -> None
         job.run()
 
     assert "1 / n" in "".join(caught.value.__notes__)
+    assert caught.value.__context__ is None
 
 
 def writing(folder: Path, **config: Any) -> Job:
