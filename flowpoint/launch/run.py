@@ -48,6 +48,7 @@ from flowpoint.protocol.recovery import AlreadyFinished, Refuse, end_of, standin
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.location import locate
 from flowpoint.snapshot.places import Place
+from flowpoint.snapshot.retention import sweep_finished
 
 if TYPE_CHECKING:
     from flowpoint.launch.running import RunningJob
@@ -171,7 +172,10 @@ class _Run:
     async def _end_at_once(self, end: AlreadyFinished | Refuse) -> Outcome:
         """The commit log says that there is nothing to run, or that it must not go on: nothing is started."""
         match end:
-            case AlreadyFinished():
+            case AlreadyFinished(entry):
+                log = CommitLog(self._place.storage, "", self._host)
+                for problem in (await sweep_finished(self._place.storage, log, entry)).problems:
+                    self._emit(Event(EventKind.WARNING, f"cannot clean up after the job: {problem}"))
                 outcome = Outcome(JobState.FINISHED, 0, FINISHED_BEFORE)
                 previous = self._claim.previous
                 if previous is None or previous.outcome != EventKind.FINISHED:
