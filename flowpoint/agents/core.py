@@ -28,13 +28,14 @@ from threading import Lock
 from typing import Any, Final
 
 from flowpoint.agents.appending import Appender, World
-from flowpoint.agents.conflicts import Event, OnConflict, judged, token
+from flowpoint.agents.conflicts import Event, OnConflict, Verdict, grew_from, in_progress, judged, token
 from flowpoint.agents.entry_names import Place
 from flowpoint.agents.envelope import PUT, Body, Envelopes, Header, Sealer, Writes
 from flowpoint.agents.kv import Kv, Section, part
 from flowpoint.agents.log import Head, Index
 from flowpoint.agents.reading import SPECIAL, Reader, Record, Saved, Upgrade
 from flowpoint.agents.replayed_index import ReplayedIndex
+from flowpoint.agents.running import Run
 from flowpoint.agents.stored import LAYOUT, Stored
 from flowpoint.agents.stored_index import StoredIndex
 from flowpoint.agents.task_writes import TaskWrites
@@ -179,8 +180,11 @@ class SaverCore:
         token: str | None,
         sync: bool,
         version: int | None = None,
+        run: Run | None = None,
     ) -> None:
         """Commit a checkpoint. `changed` has the channels that are new in it; `version` is the schema's by default.
+
+        A `run` that moves the head has the thread from then on.
 
         Raises:
             ConcurrentRunError: somebody else moved the head (with "raise"), or what this run built on was deleted.
@@ -204,7 +208,9 @@ class SaverCore:
             header = Header(PUT, 0, nonce, self.world.wall_ms(), thread, place.ns, id_, parent, version=version)
             blobs = self.values.missing(thread, out)
             number = None if older is None else older.header.number
-            judge = partial(judged, self.index, self._earlier, self.on_conflict, place, id_, parent, token)
+            had = run is not None and run.has(self.kv.holders, thread)
+            holder = self._other_holder(thread, run)
+            judge = partial(judged, self.index, self._earlier, self.on_conflict, place, id_, parent, token, holder)
             try:
                 verdict = self.log.commit(header, body, blobs, judge, number, sync)
             except StorageError:
@@ -212,11 +218,26 @@ class SaverCore:
                 raise
             if not verdict.refusal:
                 self._remember(place, id_, bare["channel_versions"], channels)
+            if run is not None:
+                self._told(run, place, id_, verdict, had)
         # Told when nobody waits for us any more: what listens may take its time, or use the saver itself.
         if verdict.event is not None:
             self.tell(verdict.event)
         if verdict.refusal:
             raise ConcurrentRunError(f"cannot save checkpoint {id_} of thread {thread!r}: {verdict.refusal}")
+
+    def _other_holder(self, thread: str, run: Run | None) -> str | None:
+        """The other run that has a thread. If there is none, `run` has it from now on."""
+        holders = self.kv.holders
+        return holders.holder(part(thread)) if run is None else run.other(holders, thread)
+
+    def _told(self, run: Run, place: Place, id: str, verdict: Verdict, had: bool) -> None:
+        if verdict.moves:
+            run.landed.setdefault(place, id)
+        elif not had:
+            run.leave(self.kv.holders, place.thread)
+        if verdict.refusal:
+            run.refused = place
 
     def _saved_values(
         self, thread: str, values: Mapping[str, Any], changed: Mapping[str, Any], out: dict[bytes, bytes]
@@ -267,6 +288,31 @@ class SaverCore:
         """Commit that only these numbers count. To be called in a section for cutting."""
         self.log.cut(thread, kept, heads, why)
         self.forget()
+
+    # ------------------------------------------------------------------ runs in progress
+
+    def hold(self, run: Run, thread: str) -> None:
+        """Give a thread to a run that goes on from its head, before it puts anything.
+
+        Raises:
+            ConcurrentRunError: another run has it.
+        """
+        holder = self._other_holder(thread, run)
+        if holder is None:
+            return
+        run.refused = Place(thread, "")
+        self.tell(Event("conflict", thread, "", "", f"refused: {in_progress(holder)} has the thread"))
+        raise ConcurrentRunError(f"cannot go on with thread {thread!r}: {in_progress(holder)} has it; wait until it ends")
+
+    def has_taken_in(self, run: Run) -> bool:
+        """Whether the heads of a run's thread hold what it was given, though another run came between."""
+        return any(self._has_taken_in(place, id) for place, id in run.landed.items() if ":" not in place.ns)
+
+    def _has_taken_in(self, place: Place, id: str) -> bool:
+        with self.kv.section(part(place.thread), Section.READ):
+            self.index.refresh(place.thread)
+            head = self.index.head(*place)
+            return head is not None and grew_from(self._earlier, place, head.id, id)
 
     # ------------------------------------------------------------------ pending writes
 

@@ -45,6 +45,9 @@ logger = logging.getLogger("flowpoint.agents")
 READ_TOKEN: Final = "__flowpoint_read"
 """The extra key of `configurable`. The underscores keep it out of the metadata of checkpoints."""
 
+RUN: Final = "__flowpoint_run"
+"""The key of `configurable` for the `Run` of a run that tells when it ends."""
+
 _DURABILITY: Final = "__pregel_durability"
 _PAGE: Final = 20
 
@@ -194,6 +197,7 @@ class CoreSaver(BaseCheckpointSaver[Any]):
             parent=_id(config),
             token=configurable.get(READ_TOKEN),
             sync=_is_synced(config),
+            run=configurable.get(RUN),
         )
         return _config(place, checkpoint["id"])
 
