@@ -302,7 +302,9 @@ class SaverCore:
             return
         run.refused = Place(thread, "")
         self.tell(Event("conflict", thread, "", "", f"refused: {in_progress(holder)} has the thread"))
-        raise ConcurrentRunError(f"cannot go on with thread {thread!r}: {in_progress(holder)} has it; wait until it ends")
+        raise ConcurrentRunError(
+            f"cannot go on with thread {thread!r}: {in_progress(holder)} has it; wait until it ends"
+        )
 
     def has_taken_in(self, run: Run) -> bool:
         """Whether the heads of a run's thread hold what it was given, though another run came between."""
