@@ -13,8 +13,9 @@ Pure: looks at the index, changes nothing, tells nobody.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
 from flowpoint.agents.entry_names import Place
@@ -56,15 +57,23 @@ def token(explicit: bool, ns: str, id: str) -> str:
     return f"{_EXPLICIT if explicit else _HEAD}\x1f{ns}\x1f{id}"
 
 
+class Claim(NamedTuple):
+    """What a put goes by."""
+
+    place: Place
+    id: str
+    parent: str | None
+    """The checkpoint that it was made from."""
+    told: str | None
+    """The token of its run."""
+    holder: str | None = None
+    """The other run that has the thread."""
+    reads: Mapping[Place, str | None] = MappingProxyType({})
+    """The heads that its run has read, if it is about to take the thread: what it puts later has to fit all of them."""
+
+
 def judged(
-    index: Index,
-    earlier: Callable[[Place, str], Record | None],
-    on_conflict: OnConflict,
-    place: Place,
-    id: str,
-    parent: str | None,
-    told: str | None,
-    holder: str | None,
+    index: Index, earlier: Callable[[Place, str], Record | None], on_conflict: OnConflict, claim: Claim
 ) -> Verdict:
     """Whether a put moves the head, makes a branch, or is refused.
 
@@ -72,23 +81,25 @@ def judged(
         index: what the log says now.
         earlier: finds a checkpoint of the same place.
         on_conflict: whether a conflict makes a branch, or refuses the put.
-        place: where the checkpoint is put.
-        id: of the checkpoint.
-        parent: the checkpoint that it was made from.
-        told: the token of its run.
-        holder: the other run that has the thread.
+        claim: what the put goes by.
     """
+    place, id, parent, told, holder, reads = claim
     head = index.head(*place)
     continues = head is not None and head.id == parent
-    if continues and holder is None:
+    if continues and holder is None and not reads:
         return Verdict(True)
     if not continues and parent is not None and index.is_cut(place.thread) and index.find(*place, parent) is None:
         text = f"its checkpoint {parent} was deleted while the run was going; start it anew"
         return Verdict(False, Event("late", *place, id, text), text)
     moves = continues or head is None or head.id == id or _travels(told, place.ns, parent)
-    if moves and (holder is None or (head is None and on_conflict == "branch")):
+    moved = _moved(index, reads)
+    if moves and moved is None and (holder is None or (head is None and on_conflict == "branch")):
         return Verdict(True)
-    if head is None or moves:
+    if moves and moved is not None:
+        where = f"namespace {moved.ns!r}" if moved.ns else "the graph itself"
+        seen = f"another run has moved the head of {where} since this run read it"
+        what_to_do = "run again, or use invoke_with_retry"
+    elif head is None or moves:
         seen = f"{in_progress(holder)} has the thread"
         what_to_do = "wait until it has ended, or use invoke_with_retry"
     else:
@@ -115,6 +126,15 @@ def grew_from(earlier: Callable[[Place, str], Record | None], place: Place, id: 
     while oldest is not None and one is not None and one.header.number > oldest.header.number:
         one = None if one.header.parent is None else earlier(place, one.header.parent)
     return oldest is not None and one is not None and one.header.id == root
+
+
+def _moved(index: Index, reads: Mapping[Place, str | None]) -> Place | None:
+    """A place whose head is no longer what was read."""
+    for place, id in reads.items():
+        head = index.head(*place)
+        if (None if head is None else head.id) != id:
+            return place
+    return None
 
 
 def _is_first(told: str | None, ns: str, parent: str | None) -> bool:

@@ -28,14 +28,14 @@ from threading import Lock
 from typing import Any, Final
 
 from flowpoint.agents.appending import Appender, World
-from flowpoint.agents.conflicts import Event, OnConflict, Verdict, grew_from, in_progress, judged, token
+from flowpoint.agents.conflicts import Claim, Event, OnConflict, Verdict, grew_from, in_progress, judged, token
 from flowpoint.agents.entry_names import Place
 from flowpoint.agents.envelope import PUT, Body, Envelopes, Header, Sealer, Writes
 from flowpoint.agents.kv import Kv, Section, part
 from flowpoint.agents.log import Head, Index
 from flowpoint.agents.reading import SPECIAL, Reader, Record, Saved, Upgrade
 from flowpoint.agents.replayed_index import ReplayedIndex
-from flowpoint.agents.running import Run
+from flowpoint.agents.running import Run, Runs
 from flowpoint.agents.stored import LAYOUT, Stored
 from flowpoint.agents.stored_index import StoredIndex
 from flowpoint.agents.task_writes import TaskWrites
@@ -86,6 +86,7 @@ class SaverCore:
         self.reader = self._reader(schema)
         self.world = world
         self.log = Appender(kv, self.index, self.envelopes, world)
+        self.runs = Runs(kv.holders)
         self.on_conflict = on_conflict
         self.counts: Counter[str] = Counter()
         self._counting = Lock()
@@ -180,11 +181,11 @@ class SaverCore:
         token: str | None,
         sync: bool,
         version: int | None = None,
-        run: Run | None = None,
+        run: str | None = None,
     ) -> None:
         """Commit a checkpoint. `changed` has the channels that are new in it; `version` is the schema's by default.
 
-        A `run` that moves the head has the thread from then on.
+        A `run` (its name) that moves the head has the thread from then on, if it tells when it ends.
 
         Raises:
             ConcurrentRunError: somebody else moved the head (with "raise"), or what this run built on was deleted.
@@ -208,9 +209,12 @@ class SaverCore:
             header = Header(PUT, 0, nonce, self.world.wall_ms(), thread, place.ns, id_, parent, version=version)
             blobs = self.values.missing(thread, out)
             number = None if older is None else older.header.number
-            had = run is not None and run.has(self.kv.holders, thread)
-            holder = self._other_holder(thread, run)
-            judge = partial(judged, self.index, self._earlier, self.on_conflict, place, id_, parent, token, holder)
+            going = self.runs.get(run)
+            had = going is not None and going.has(thread)
+            claim = Claim(place, id_, parent, token, self.runs.other(thread, run))
+            if going is not None and not had:
+                claim = claim._replace(reads=going.reads_of(thread))
+            judge = partial(judged, self.index, self._earlier, self.on_conflict, claim)
             try:
                 verdict = self.log.commit(header, body, blobs, judge, number, sync)
             except StorageError:
@@ -218,26 +222,13 @@ class SaverCore:
                 raise
             if not verdict.refusal:
                 self._remember(place, id_, bare["channel_versions"], channels)
-            if run is not None:
-                self._told(run, place, id_, verdict, had)
+            if going is not None:
+                _tell_run(going, place, id_, verdict, had)
         # Told when nobody waits for us any more: what listens may take its time, or use the saver itself.
         if verdict.event is not None:
             self.tell(verdict.event)
         if verdict.refusal:
             raise ConcurrentRunError(f"cannot save checkpoint {id_} of thread {thread!r}: {verdict.refusal}")
-
-    def _other_holder(self, thread: str, run: Run | None) -> str | None:
-        """The other run that has a thread. If there is none, `run` has it from now on."""
-        holders = self.kv.holders
-        return holders.holder(part(thread)) if run is None else run.other(holders, thread)
-
-    def _told(self, run: Run, place: Place, id: str, verdict: Verdict, had: bool) -> None:
-        if verdict.moves:
-            run.landed.setdefault(place, id)
-        elif not had:
-            run.leave(self.kv.holders, place.thread)
-        if verdict.refusal:
-            run.refused = place
 
     def _saved_values(
         self, thread: str, values: Mapping[str, Any], changed: Mapping[str, Any], out: dict[bytes, bytes]
@@ -297,7 +288,7 @@ class SaverCore:
         Raises:
             ConcurrentRunError: another run has it.
         """
-        holder = self._other_holder(thread, run)
+        holder = run.other(thread)
         if holder is None:
             return
         run.refused = Place(thread, "")
@@ -354,6 +345,16 @@ class SaverCore:
             self._on_event(event)
         except Exception:
             logger.exception("on_event failed for a %s of thread %r; the saver goes on", event.kind, event.thread)
+
+
+def _tell_run(run: Run, place: Place, id: str, verdict: Verdict, had: bool) -> None:
+    """What became of a put of it, before which it had the thread or not."""
+    if verdict.moves:
+        run.landed.setdefault(place, id)
+    elif not had:
+        run.leave(place.thread)
+    if verdict.refusal:
+        run.refused = place
 
 
 def stored_of(saved: Saved) -> Stored:

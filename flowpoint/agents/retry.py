@@ -22,7 +22,6 @@ from langchain_core.runnables.config import merge_configs
 from langgraph.types import Command
 
 from flowpoint.agents.core import SaverCore
-from flowpoint.agents.kv import part
 from flowpoint.agents.running import Run
 from flowpoint.agents.saver import RUN, CoreSaver
 from flowpoint.errors import ConcurrentRunError, UsageError
@@ -54,11 +53,11 @@ def invoke_with_retry(graph: Any, input: Any, config: Any, *, attempts: int = 5,
     """
     core = _core(graph, attempts)
     for left in reversed(range(attempts)):
-        with Run() as run, _inside(run):
+        with core.runs.begun() as run, _inside(run):
             try:
                 return graph.invoke(input, _told(core, graph, input, config, run), **options)
-            except ConcurrentRunError:
-                if not left or not _may_repeat(core, run, input):
+            except ConcurrentRunError as error:
+                if not left or not _may_repeat(core, run, input, error):
                     raise
         for pause in _until_free(core, run):
             time.sleep(pause)
@@ -69,11 +68,11 @@ async def ainvoke_with_retry(graph: Any, input: Any, config: Any, *, attempts: i
     """`graph.ainvoke` as `invoke_with_retry`."""
     core = _core(graph, attempts)
     for left in reversed(range(attempts)):
-        with Run() as run, _inside(run):
+        with core.runs.begun() as run, _inside(run):
             try:
                 return await graph.ainvoke(input, _told(core, graph, input, config, run), **options)
-            except ConcurrentRunError:
-                if not left or not _may_repeat(core, run, input):
+            except ConcurrentRunError as error:
+                if not left or not _may_repeat(core, run, input, error):
                     raise
         for pause in _until_free(core, run):
             await asyncio.sleep(pause)
@@ -106,14 +105,19 @@ def _told(core: SaverCore, graph: Any, input: Any, config: Any, run: Run) -> Any
     thread = merge_configs(graph.config, config).get("configurable", {}).get("thread_id")
     if thread is not None and (input is None or isinstance(input, Command)):
         core.hold(run, str(thread))
-    return merge_configs(config, {"configurable": {RUN: run}})
+    return merge_configs(config, {"configurable": {RUN: run.name}})
 
 
-def _may_repeat(core: SaverCore, run: Run, input: Any) -> bool:
+def _may_repeat(core: SaverCore, run: Run, input: Any, error: ConcurrentRunError) -> bool:
     """Whether it was this run that lost, and not one that a node of it made, and its input can be given once more."""
     if run.refused is None or (isinstance(input, Command) and input.resume is not None):
         return False
-    return not core.has_taken_in(run)
+    if core.has_taken_in(run):
+        error.add_note(
+            "It is not run again: what it was given is in the history of its thread, or of a sub-graph there."
+        )
+        return False
+    return True
 
 
 def _until_free(core: SaverCore, run: Run) -> Iterator[float]:
@@ -123,7 +127,7 @@ def _until_free(core: SaverCore, run: Run) -> Iterator[float]:
     """
     assert run.refused is not None
     thread, pause = run.refused.thread, _PAUSE_SECONDS
-    while (holder := core.kv.holders.holder(part(thread))) is not None:
+    while (holder := core.runs.holder(thread)) is not None:
         if holder in _around.get():
             raise ConcurrentRunError(
                 f"cannot run thread {thread!r} inside of a run that has it: it would wait for itself; use another thread"

@@ -23,6 +23,7 @@ from flowpoint.agents.conflicts import Event
 from flowpoint.agents.folder_holders import FolderHolders
 from flowpoint.agents.holders import Holders, LocalHolders
 from flowpoint.agents.retry import ainvoke_with_retry, invoke_with_retry
+from flowpoint.agents.running import Runs
 from flowpoint.agents.saver import CoreSaver
 from flowpoint.errors import ConcurrentRunError
 from tests.unit.agents.stores import SAVERS, open_saver
@@ -159,7 +160,7 @@ def test_a_plain_run_that_was_taken_over_is_told_not_to_give_its_input_again(kin
 def test_a_run_that_was_taken_over_nevertheless_is_not_repeated(kind: str, tmp_path: Path) -> None:
     slow = Slow()
     with open_saver(kind, tmp_path, on_conflict="raise") as saver, open_saver(kind, tmp_path) as unaware:
-        unaware.core.kv.holders = LocalHolders()
+        unaware.core.runs = Runs(LocalHolders())
         other = graph_of(unaware, nothing)
         with in_progress(graph_of(saver, slow), slow) as first:
             other.invoke({"log": ["B"]}, CONFIG)
@@ -174,7 +175,7 @@ def test_a_run_that_was_taken_over_nevertheless_is_not_repeated(kind: str, tmp_p
 def test_a_run_whose_thread_goes_back_to_before_it_is_repeated(kind: str, tmp_path: Path) -> None:
     slow = Slow()
     with open_saver(kind, tmp_path, on_conflict="raise") as saver, open_saver(kind, tmp_path) as unaware:
-        unaware.core.kv.holders = LocalHolders()
+        unaware.core.runs = Runs(LocalHolders())
         other = graph_of(unaware, nothing)
         other.invoke({"log": ["base"]}, CONFIG)
         base = other.get_state(CONFIG).config
@@ -182,6 +183,35 @@ def test_a_run_whose_thread_goes_back_to_before_it_is_repeated(kind: str, tmp_pa
             other.update_state(base, {"log": ["edited"]}, as_node="n0")
 
         assert first.result() == {"log": ["base", "edited", "A"]}
+
+
+class Notes(TypedDict):
+    log: Annotated[list[str], operator.add]
+    notes: Annotated[list[str], operator.add]
+
+
+@pytest.mark.parametrize("kind", SAVERS)
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_a_sub_graph_with_a_memory_of_its_own_keeps_nothing_of_a_run_that_lost(
+    kind: str, durability: Any, tmp_path: Path
+) -> None:
+    inner = StateGraph(Notes).add_node("note", lambda state: {"notes": [state["log"][-1]]})
+    notes = inner.add_edge(START, "note").compile(checkpointer=True)
+    with open_saver(kind, tmp_path, on_conflict="raise") as saver:
+        other, intruders = graph_of(saver, nothing), iter(["edited"])
+
+        def node(state: Chat) -> Any:
+            if durability == "exit":
+                for text in intruders:
+                    other.update_state(CONFIG, {"log": [text]}, as_node="n0")
+            return {}
+
+        graph = graph_of(saver, node, lambda state: notes.invoke({"log": state["log"][-1:]}) and {})
+        invoke_with_retry(graph, {"log": ["A"]}, CONFIG, durability=durability)
+
+        assert log(graph) == [*(["edited"] if durability == "exit" else []), "A"]
+        kept = next(iter(saver.list({"configurable": {"thread_id": "t", "checkpoint_ns": "n1"}})))
+        assert kept.checkpoint["channel_values"]["notes"] == ["A"]
 
 
 class Stop(BaseException):
