@@ -26,7 +26,7 @@ import psutil
 from flowpoint.errors import InternalError, TransientError, UsageError, WorkerLost
 from flowpoint.host.base import COPY_EXIT_CODE, ORPHANED_EXIT_CODE
 from flowpoint.host.module_path import command_of
-from flowpoint.host.start_times import is_same_start
+from flowpoint.host.start_times import TOLERANCE_SECONDS, is_same_start
 
 PR_SET_PDEATHSIG = 1
 _OPEN_FILES_MAX = 10_240
@@ -193,11 +193,13 @@ def _left_in_session(leader: int, start_time: float) -> Iterator[psutil.Process]
     The number of a session is not given to a new process while one is left of it. So none of these is a stranger, unless
     all had ended, another process got the number, made a session, and ended before what it has started in it.
     """
-    if psutil.pid_exists(leader):
-        return
+    with suppress(psutil.NoSuchProcess):
+        # It may still be there, waiting to be reaped.
+        if not is_same_start(psutil.Process(leader).create_time(), start_time):
+            return
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
-            if os.getsid(process.pid) == leader and process.create_time() >= start_time:
+            if os.getsid(process.pid) == leader and process.create_time() >= start_time - TOLERANCE_SECONDS:
                 yield process
 
 

@@ -38,6 +38,8 @@ class SystemHost:
         self.name = name
         self.random: Random = SystemRandom()
         self.pid = os.getpid()
+        # Several workers in one process have numbers in place of pids: only this tells a copy from what it was made of.
+        self._made_in = self.pid
         self.start_time = processes.start_time_of(self.pid)
         self._run_dir = run_dir
         self._short_dir: str | None = None
@@ -91,7 +93,7 @@ class SystemHost:
 
     def end_copy(self) -> None:
         """See `host.base.Host`."""
-        if os.getpid() != self.pid:
+        if os.getpid() != self._made_in:
             processes.end_copy(self.name)
 
     async def kill_stale(self, pid: int, start_time: float) -> bool:

@@ -9,8 +9,6 @@ Not here: pending and failed checkpoints; only the running job knows of them. Re
 
 from __future__ import annotations
 
-import os
-
 from flowpoint.errors import SnapshotError, StorageError
 from flowpoint.host.base import Host
 from flowpoint.launch.control import Data
@@ -29,10 +27,11 @@ def list_checkpoints(home: Home, name: str) -> list[Data]:
 
     Raises:
         SnapshotError: An entry of the commit log itself is damaged.
+        StorageError: The commit log cannot be read at the moment.
     """
     record = home.job(name).read_run()
     root = record.storage if record is not None and record.storage else str(home.checkpoints(name))
-    if root == MEMORY or not os.path.isdir(root):
+    if root == MEMORY:
         # What was in memory went with the coordinator.
         return []
 

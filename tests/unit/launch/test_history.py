@@ -58,9 +58,9 @@ def cut(manifest: Path) -> None:
 
 
 def refuse(manifest: Path) -> None:
-    """Reading a folder is refused, whoever asks."""
+    """A link to itself is opened for nobody."""
     manifest.unlink()
-    manifest.mkdir()
+    manifest.symlink_to(manifest)
 
 
 async def test_each_checkpoint_is_told_for_itself_and_what_cannot_be_read_is_not_called_damaged(tmp_path: Path) -> None:
