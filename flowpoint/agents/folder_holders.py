@@ -63,7 +63,7 @@ class FolderHolders:
         try:
             # In the child of a fork the lock is the parent's, too.
             if os.getpid() == pid:
-                with self._telling(path), self._alone():
+                with self._telling(path), suppress(FileNotFoundError), self._alone():
                     os.unlink(path)
                     fcntl.flock(descriptor, fcntl.LOCK_UN)
         finally:

@@ -82,7 +82,7 @@ async def ainvoke_with_retry(graph: Any, input: Any, config: Any, *, attempts: i
 def _core(graph: Any, attempts: int) -> SaverCore:
     if attempts < 1:
         raise UsageError(f"cannot run a graph {attempts} times; give at least 1 attempt")
-    saver = graph.checkpointer
+    saver = getattr(graph, "checkpointer", None)
     if not isinstance(saver, CoreSaver) or saver.on_conflict != "raise":
         raise UsageError(
             "cannot retry: the graph's saver does not tell that another run came first; open it with "

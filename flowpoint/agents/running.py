@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from threading import Lock
 
 from flowpoint.agents.entry_names import Place
@@ -75,8 +75,9 @@ class Run:
             self._ended = True
             leaving = list(self._threads.values())
             self._threads.clear()
-        for leave in leaving:
-            leave()
+        with ExitStack() as stack:  # of which each is left, whatever becomes of the others
+            for leave in leaving:
+                stack.callback(leave)
 
 
 class Runs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import operator
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from flowpoint.agents.holders import Holders, LocalHolders
 from flowpoint.agents.retry import ainvoke_with_retry, invoke_with_retry
 from flowpoint.agents.running import Runs
 from flowpoint.agents.saver import CoreSaver
-from flowpoint.errors import ConcurrentRunError
+from flowpoint.errors import ConcurrentRunError, UsageError
 from tests.unit.agents.stores import SAVERS, open_saver
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
@@ -387,6 +388,38 @@ def test_a_thread_that_is_deleted_meanwhile_is_begun_anew(kind: str, tmp_path: P
 
         assert first.result() == {"log": ["A"]}
         assert slow.ran == [["A"], ["A"]]
+
+
+@pytest.mark.parametrize("kind", SAVERS)
+def test_the_thread_may_be_bound_to_the_graph(kind: str, tmp_path: Path) -> None:
+    slow = Slow()
+    with (
+        open_saver(kind, tmp_path, on_conflict="raise", on_event=slow.on_event) as saver,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        graph = graph_of(saver, nothing, slow)
+        graph_of(saver, nothing, fails).invoke({"log": ["A"]}, CONFIG, interrupt_before=["n1"])
+        first = pool.submit(invoke_with_retry, graph.with_config(CONFIG), None, None)
+        assert slow.begun.wait(SECONDS)
+        assert invoke_with_retry(graph.with_config(CONFIG), Command(update={"log": ["B"]}), None) == {"log": ["A", "B"]}
+        assert first.result() == {"log": ["A"]}
+
+
+def test_what_has_no_saver_that_tells_of_conflicts_is_refused() -> None:
+    for graph in (graph_of(None, nothing), nothing):  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="on_conflict='raise'"):
+            invoke_with_retry(graph, {"log": []}, CONFIG)
+
+
+def test_a_run_ends_well_though_its_mark_was_removed(tmp_path: Path) -> None:
+    with open_saver("folder", tmp_path, on_conflict="raise") as saver:
+
+        def removes(state: Chat) -> Any:
+            shutil.rmtree(tmp_path / "folder" / ".runs")
+            return {}
+
+        assert invoke_with_retry(graph_of(saver, removes), {"log": ["A"]}, CONFIG, durability="sync") == {"log": ["A"]}
+        assert graph_of(saver, nothing).invoke({"log": ["B"]}, CONFIG) == {"log": ["A", "B"]}
 
 
 HOLDER = """
