@@ -30,6 +30,7 @@ from flowpoint.model.manifest import SAVEPOINT, Manifest
 from flowpoint.model.plan import JobPlan, SubtaskId
 from flowpoint.model.settings import CheckpointSettings
 from flowpoint.protocol.checkpoint import AckOutcome, CheckpointFailure, PendingCheckpoint
+from flowpoint.protocol.prepared_output import PreparedOutput
 from flowpoint.protocol.schedule import CheckpointScheduler, Permission, TriggerKind
 from flowpoint.snapshot import names
 from flowpoint.snapshot.savepoints import discard_savepoint
@@ -46,6 +47,7 @@ class Checkpoints:
         job: str,
         settings: CheckpointSettings,
         publishing: Publishing,
+        output: PreparedOutput,
         send: Callable[[messages.Message], None],
         spawn: Callable[[Coroutine[Any, Any, None], str], object],
         ended: Callable[[CheckpointEnd], None],
@@ -55,6 +57,7 @@ class Checkpoints:
         self._job = job
         self._settings = settings
         self._publishing = publishing
+        self._output = output
         self._send = send
         self._spawn = spawn
         self._ended = ended
@@ -214,14 +217,22 @@ class Checkpoints:
         if triggered is None:
             if ack.attempt == self._attempt:
                 self._abandoned.add(ack)
+                self._note_output(ack)
             return AckOutcome.LATE
         outcome = triggered.pending.ack(ack.attempt, SubtaskId(*ack.subtask), ack, worker)
         if outcome is AckOutcome.ACCEPTED:
             alignment_ms = int(ack.stats.get("alignment_ms", 0))
             triggered.record.alignment_ms = max(triggered.record.alignment_ms, alignment_ms)
+            self._note_output(ack)
             if triggered.pending.is_complete:
+                if triggered.is_savepoint:
+                    self._output.handed_out(ack.checkpoint)
                 self._publishing.put(triggered)
         return outcome
+
+    def _note_output(self, ack: messages.Ack) -> None:
+        for uid, data in ack.operators.items():
+            self._output.acknowledged(uid, ack.subtask[1], data.get("committables", ()))
 
     def on_decline(self, worker: int, message: messages.Decline, now: float) -> None:
         """A subtask cannot take part."""
@@ -275,6 +286,7 @@ class Checkpoints:
         self._scheduler.completed(now)
         if not triggered.is_savepoint:
             self._publishing.counts(manifest)
+            self._output.counts(record.id)
             self.last_completed = record
             self._send(messages.Complete(record.attempt, record.id))
             self._subsume(record.id, now)

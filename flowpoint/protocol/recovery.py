@@ -139,6 +139,11 @@ def next_checkpoint_id(commits: Sequence[CommitEntry]) -> int:
     return max(ids, default=0) + 1
 
 
+def newest_checkpoint(commits: Sequence[CommitEntry]) -> int:
+    """The id of the newest checkpoint that ever counted, whatever became of it (0: none)."""
+    return max((entry.checkpoint for entry in commits if entry.kind == CommitKind.CHECKPOINT), default=0)
+
+
 def _chain(own: Sequence[CommitEntry]) -> list[CommitEntry]:
     """The newest checkpoint of a lineage and its ancestors that are still in the log, newest first."""
     checkpoints = [entry for entry in own if entry.kind == CommitKind.CHECKPOINT]

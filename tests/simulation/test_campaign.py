@@ -26,6 +26,7 @@ from flowpoint.sim.scenario import JobScenario
 print([simulate(seed, JobScenario).digest for seed in reversed(range({AGAIN}))])
 """
 REACHED = (
+    "aborted output",
     "bit rot",
     "checkpoint with channel state",
     "declined while restoring",

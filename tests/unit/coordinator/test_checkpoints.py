@@ -11,6 +11,7 @@ from flowpoint.model import messages
 from flowpoint.model.manifest import StateFile, SubtaskState
 from flowpoint.model.plan import JobPlan, SubtaskId, TaskSpec
 from flowpoint.model.settings import CheckpointSettings
+from flowpoint.protocol.prepared_output import PreparedOutput
 from flowpoint.protocol.schedule import ASKED_PAUSE_SECONDS, TriggerKind
 
 ATTEMPT = 3
@@ -29,6 +30,7 @@ class Room:
             "job",
             CheckpointSettings(**settings),
             self.publishing,
+            PreparedOutput(),
             self.sent.append,
             lambda *_: None,
             lambda _: None,
