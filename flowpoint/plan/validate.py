@@ -23,7 +23,7 @@ from flowpoint.plan.states import declared_states, misplaced_states
 
 _FUNCTION_METHODS: Final = ("on_timer", "open", "close", "merge")
 _SOURCE_METHODS: Final = ("splits", "open")
-_SINK_METHODS: Final = ("begin", "open", "commit", "abort", "clean", "can_take_back")
+_SINK_METHODS: Final = ("open", "commit", "abort")
 
 
 def validate(graph: StreamGraph, parallelism: int, max_parallelism: int) -> None:
