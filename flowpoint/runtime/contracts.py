@@ -196,6 +196,10 @@ class SinkWithFiles(Protocol):
         """
 
 
+AT_LEAST_ONCE: Final = "at-least-once"
+"""The `guarantee` of a sink that gets records again after a failure: a person is told when such a job starts."""
+
+
 @runtime_checkable
 class HasGuarantee(Protocol):
     """Sources and sinks say what they guarantee, for messages and the table in the docs."""
