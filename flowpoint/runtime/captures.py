@@ -163,7 +163,7 @@ class Captures:
         except (TransientError, OSError) as error:
             if not unfinished.capture.is_given_up:
                 self._log(f"subtask {self._answers.subtask}: records under way were not written: {error}")
-                self._answers.decline(checkpoint, f"failed while writing records under way: {error}")
+                self._answers.decline_failed(checkpoint, "records under way", error)
             self._tell_files(unfinished.capture, operators)
             return
         if state.channels:
@@ -191,7 +191,7 @@ class Captures:
             self._log(
                 f"subtask {self._answers.subtask}: its part of checkpoint {checkpoint} was not written: {failure}"
             )
-            self._answers.decline(checkpoint, f"failed while writing: {failure}")
+            self._answers.decline_failed(checkpoint, "", failure)
             self._tell_files(capture, operators)
         else:
             self._answers.acknowledge(checkpoint, operators, saved, capture.alignment_ms)
