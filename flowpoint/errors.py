@@ -24,6 +24,7 @@
     │ │           └ DiedAtStart  a worker ended by itself before it had begun to work
     │ ├ ConcurrentRunError       another run of the same agent's thread came first: run again
     │ └ StorageError             storage refused an operation
+    │   ├ UnreadableError        what may well be whole cannot be read: no damage
     │   ├ StorageFull            no space left: waiting may mend it
     │   ├ StorageLimit           beyond a limit of the configuration: another setting mends it
     │   └ OutcomeUnknown         a write that may or may not have happened: the attempt ends, sinks abort nothing
@@ -151,6 +152,10 @@ class ConcurrentRunError(TransientError):
 
 class StorageError(TransientError):
     """Storage refused an operation: disk full, no permission, I/O error."""
+
+
+class UnreadableError(StorageError):
+    """What is stored cannot be read at the moment, also not when tried again; nothing says that it is damaged."""
 
 
 class StorageFull(StorageError):

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
+from flowpoint.agents.entry_names import Place
 from flowpoint.agents.log import Index
-from flowpoint.agents.reading import Place, Record
+from flowpoint.agents.reading import Record
 
 OnConflict = Literal["branch", "raise"]
 

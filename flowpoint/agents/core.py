@@ -12,7 +12,8 @@ Invariants:
   is refused before anything is written.
 - What was deleted does not come back: a put whose parent was deleted is refused.
 
-Not here: who may move the head (`conflicts`), reading (`reading`), what goes (`retention`), LangGraph (`saver`).
+Not here: the log (`appending`), who may move the head (`conflicts`), reading (`reading`), what goes (`retention`),
+LangGraph (`saver`).
 """
 
 from __future__ import annotations
@@ -26,19 +27,24 @@ from functools import partial
 from threading import Lock
 from typing import Any, Final
 
-from flowpoint.agents.conflicts import Event, OnConflict, Verdict, judged, token
-from flowpoint.agents.envelope import CUT, PUT, QUIET, Body, Envelopes, Header, Sealer, Writes
-from flowpoint.agents.kv import Entry, Kv, Section, part
-from flowpoint.agents.log import Head, Index, ReplayedIndex, StoredIndex, commit_name
-from flowpoint.agents.reading import SPECIAL, Place, Reader, Record, Saved, Upgrade, writes_prefix
+from flowpoint.agents.appending import Appender, World
+from flowpoint.agents.conflicts import Event, OnConflict, judged, token
+from flowpoint.agents.entry_names import Place
+from flowpoint.agents.envelope import PUT, Body, Envelopes, Header, Sealer, Writes
+from flowpoint.agents.kv import Kv, Section, part
+from flowpoint.agents.log import Head, Index
+from flowpoint.agents.reading import SPECIAL, Reader, Record, Saved, Upgrade
+from flowpoint.agents.replayed_index import ReplayedIndex
 from flowpoint.agents.stored import LAYOUT, Stored
+from flowpoint.agents.stored_index import StoredIndex
+from flowpoint.agents.task_writes import TaskWrites
 from flowpoint.agents.values import Leaves, Ref, Values, ValueSerde
-from flowpoint.errors import ConcurrentRunError, InternalError, StorageError, UsageError
+from flowpoint.errors import ConcurrentRunError, StorageError
 
 logger = logging.getLogger("flowpoint.agents")
 
-_TRIES_MAX: Final = 10_000
 _RECENT_MAX: Final = 64
+_NOTED_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +58,6 @@ class Sizes:
     written: int
     """A pending write."""
     leaves: Leaves
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """What the core may not get by itself."""
-
-    wall_ms: Callable[[], int]
-    new_nonce: Callable[[], bytes]
 
 
 class SaverCore:
@@ -81,9 +79,12 @@ class SaverCore:
         self.kv = kv
         self.envelopes = Envelopes(sealer)
         self.values = Values(kv, serde, sealer, sizes.leaves)
-        self.index: Index = StoredIndex(kv, alone=alone) if kv.indexed else ReplayedIndex(kv, self._header)
+        stored = StoredIndex(kv, alone=alone) if kv.indexed else None
+        self.index: Index = stored or ReplayedIndex(kv, self._header)
+        self.task_writes = TaskWrites(kv, self.envelopes, stored if alone else None)
         self.reader = self._reader(schema)
         self.world = world
+        self.log = Appender(kv, self.index, self.envelopes, world)
         self.on_conflict = on_conflict
         self.counts: Counter[str] = Counter()
         self._counting = Lock()
@@ -128,7 +129,10 @@ class SaverCore:
 
     def token(self, saved: Saved, *, explicit: bool) -> str:
         """How a run that starts from this checkpoint has read it."""
-        head = self.index.head(*saved.place) if explicit else None
+        head = None
+        if explicit:
+            with self.kv.section(part(saved.place.thread), Section.READ):
+                head = self.index.head(*saved.place)
         return token(head is not None and head.id != saved.id, saved.place.ns, saved.id)
 
     def upgraded(self, saved: Saved, *, for_run: bool = False) -> Saved:
@@ -157,6 +161,8 @@ class SaverCore:
     def _note(self, saved: Saved, note: str) -> None:
         key = (saved.place.thread, note)
         if key not in self._noted:
+            if len(self._noted) >= _NOTED_MAX:
+                self._noted.clear()
             self._noted.add(key)
             self.tell(Event("note", *saved.place, saved.id, note))
 
@@ -185,7 +191,7 @@ class SaverCore:
         channels = self._saved_values(thread, checkpoint["channel_values"], changed, out)
         bare = {key: value for key, value in checkpoint.items() if key != "channel_values"}
         nonce = self.world.new_nonce()
-        with self.kv.section(thread, Section.APPEND):
+        with self.kv.section(part(thread), Section.APPEND):
             self.index.refresh(thread)
             older = self._earlier(place, id_)
             if older is not None and parent == id_:
@@ -199,7 +205,11 @@ class SaverCore:
             blobs = self.values.missing(thread, out)
             number = None if older is None else older.header.number
             judge = partial(judged, self.index, self._earlier, self.on_conflict, place, id_, parent, token)
-            verdict = self._commit(header, body, blobs, judge, number, sync)
+            try:
+                verdict = self.log.commit(header, body, blobs, judge, number, sync)
+            except StorageError:
+                self.forget()
+                raise
             if not verdict.refusal:
                 self._remember(place, id_, bare["channel_versions"], channels)
         # Told when nobody waits for us any more: what listens may take its time, or use the saver itself.
@@ -253,89 +263,10 @@ class SaverCore:
         """Forget what was written lately: something was removed."""
         self._recent.clear()
 
-    # ------------------------------------------------------------------ the log
-
-    def _commit(
-        self,
-        header: Header,
-        body: bytes,
-        blobs: Sequence[Entry],
-        judge: Callable[[], Verdict],
-        older: int | None,
-        sync: bool,
-    ) -> Verdict:
-        """Append to the log, unless the verdict, given anew whenever somebody else came first, is against it."""
-        thread = header.thread
-        for _ in range(_TRIES_MAX):
-            verdict = judge()
-            numbered = header.numbered(self.index.tip(thread) + 1, verdict.moves)
-            if verdict.refusal or self._append(numbered, body, blobs, older, sync=sync):
-                return verdict
-            self.index.refresh(thread)
-        raise InternalError(f"{_TRIES_MAX} commits to thread {thread!r} in a row were taken by others")
-
-    def _append(self, header: Header, body: bytes, blobs: Sequence[Entry], older: int | None, *, sync: bool) -> bool:
-        """Try to be the next in the log."""
-        thread, key = header.thread, commit_name(header.thread, header.number)
-        puts, gone = self.index.beside(header, older)
-        data = self.envelopes.commit(header, body)
-        try:
-            created = self.kv.create(key, data, beside=[*blobs, *puts], gone=gone, sync=sync, looked=True)
-        except StorageError:
-            self.forget()
-            raise
-        if not created:
-            # Somebody's, or ours, if the answer to an earlier try was lost.
-            there = self.kv.get(key)
-            if there is None or self._header(there, thread, header.number).nonce != header.nonce:
-                return False
-        if not self.index.is_current(thread):
-            self.kv.write([], [key])
-            return False
-        # From here on the commit counts.
-        self.index.appended(header)
-        return True
-
-    def append(self, header: Header, body: bytes, blobs: Sequence[Entry], *, moves: bool) -> Head:
-        """Commit what another thread or store has committed once; it is seen from `reveal` on.
-
-        To be called in a section of the thread.
-        """
-        quiet = header._replace(extra=QUIET)
-        self._commit(quiet, body, blobs, lambda: Verdict(moves), None, sync=True)
-        return Head(self.index.tip(header.thread), header.id)
-
-    def reveal(self, thread: str, checkpoints: Sequence[tuple[str, Head]], heads: Mapping[str, Head], why: str) -> None:
-        """Make what was appended the thread, all at once. To be called in a section of the thread.
-
-        Args:
-            thread: which has no checkpoints yet that are seen.
-            checkpoints: what was appended, with the namespaces.
-            heads: of the namespaces.
-            why: for the log.
-
-        Raises:
-            UsageError: somebody has begun the thread meanwhile.
-        """
-
-        def judge() -> Verdict:
-            begun = self.index.namespaces(thread)
-            return Verdict(not begun, refusal="a run has begun it meanwhile; delete it and try again" if begun else "")
-
-        self.index.refresh(thread)
-        header = self._cut_header(thread, [head.number for _, head in checkpoints], heads, why)
-        verdict = self._commit(header, b"", self.index.revealed(thread, checkpoints), judge, None, sync=True)
-        if verdict.refusal:
-            raise UsageError(f"cannot make thread {thread!r}: {verdict.refusal}")
-
     def cut(self, thread: str, kept: Sequence[int], heads: Mapping[str, tuple[int, str]], why: str) -> None:
         """Commit that only these numbers count. To be called in a section for cutting."""
-        self._commit(self._cut_header(thread, kept, heads, why), b"", [], lambda: Verdict(True), None, sync=True)
+        self.log.cut(thread, kept, heads, why)
         self.forget()
-
-    def _cut_header(self, thread: str, kept: Sequence[int], heads: Mapping[str, tuple[int, str]], why: str) -> Header:
-        extra = [list(kept), {ns: list(head) for ns, head in heads.items()}, why]
-        return Header(CUT, 0, self.world.new_nonce(), self.world.wall_ms(), thread, extra=extra)
 
     # ------------------------------------------------------------------ pending writes
 
@@ -354,23 +285,11 @@ class SaverCore:
             (SPECIAL.get(channel, index), channel, save(thread, channel, value, size, out))
             for index, (channel, value) in enumerate(writes)
         ]
-        prefix = f"{writes_prefix(place, id)}{part(task_id)}~"
-        with self.kv.section(thread, Section.APPEND):
-            blobs = self.values.missing(thread, out)
-            known: set[int] = set()
-            for number in range(_TRIES_MAX):
-                key = f"{prefix}{number:06d}"
-                there = self.kv.get(key)
-                if there is not None:
-                    known.update(index for index, _channel, _ref in self.envelopes.read_writes(there, thread).items)
-                    continue
-                # The first of a task's writes counts; of special ones the last.
-                new = [item for item in items if item[0] < 0 or item[0] not in known]
-                now = self.world.wall_ms()
-                entry = Writes(now, thread, place.ns, id, task_path, task_id, number, self._version, new)
-                if not new or self.kv.create(key, self.envelopes.writes(entry), beside=blobs, sync=sync, looked=True):
-                    return
-        raise InternalError(f"task {task_id} of thread {thread!r} has {_TRIES_MAX} sets of writes")
+        with self.kv.section(part(thread), Section.APPEND):
+            blobs, now = self.values.missing(thread, out), self.world.wall_ms()
+            self.task_writes.add(
+                Writes(now, thread, place.ns, id, task_path, task_id, 0, self._version, items), blobs, sync=sync
+            )
 
     # ------------------------------------------------------------------ telling
 

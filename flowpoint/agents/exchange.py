@@ -19,10 +19,10 @@ from contextlib import closing
 from typing import Any, Final, NamedTuple
 
 from flowpoint.agents.core import SaverCore
+from flowpoint.agents.entry_names import Place
 from flowpoint.agents.envelope import PUT, Body, Header, Writes
 from flowpoint.agents.kv import Section, part
 from flowpoint.agents.log import Head
-from flowpoint.agents.reading import Place, writes_prefix
 from flowpoint.agents.retention import records_of
 from flowpoint.agents.values import Raw, ValueSerde
 from flowpoint.errors import UsageError
@@ -33,7 +33,7 @@ _FIELDS: Final = frozenset({"ns", "id", "parent", "moved", "at_ms", "version", "
 def exported(core: SaverCore, threads: Iterable[str]) -> Iterator[str]:
     """The lines of some threads."""
     for thread in threads:
-        with core.kv.section(thread, Section.READ):
+        with core.kv.section(part(thread), Section.READ):
             core.index.refresh(thread)
             records = records_of(core, thread)
         for number in sorted(records):
@@ -92,8 +92,8 @@ def imported(core: SaverCore, lines: Iterable[str]) -> int:
             new[thread].heads[one["ns"]] = head
         count += 1
     for thread, made in new.items():
-        with core.kv.section(thread, Section.APPEND):
-            core.reveal(thread, made.checkpoints, made.heads, "imported")
+        with core.kv.section(part(thread), Section.APPEND):
+            core.log.reveal(thread, made.checkpoints, made.heads, "imported")
     return count
 
 
@@ -178,7 +178,7 @@ def _raw(text: str | list[str]) -> Raw:
 
 
 def _check_new(core: SaverCore, thread: str) -> None:
-    with core.kv.section(thread, Section.READ):
+    with core.kv.section(part(thread), Section.READ):
         core.index.refresh(thread)
         if core.index.namespaces(thread):
             raise UsageError(
@@ -194,13 +194,11 @@ def _append(core: SaverCore, one: dict[str, Any], channels: dict[str, Raw], writ
     body = core.envelopes.body(Body(one["checkpoint"], one["metadata"], refs), where)
     at_ms = one["at_ms"] or core.world.wall_ms()
     header = Header(PUT, 0, core.world.new_nonce(), at_ms, thread, ns, id_, one["parent"], version=one["version"])
-    entries = []
+    sets = []
     for number, (path, task, index, channel, data, version) in enumerate(writes):
         ref = core.values.save_raw(thread, data, core.sizes.written, out)
-        entry = Writes(at_ms, thread, ns, id_, path, task, number, version, [(index, channel, ref)])
-        name = f"{writes_prefix(Place(thread, ns), id_)}{part(task)}~{number:06d}"
-        entries.append((name, core.envelopes.writes(entry)))
-    with core.kv.section(thread, Section.APPEND):
+        sets.append(Writes(at_ms, thread, ns, id_, path, task, number, version, [(index, channel, ref)]))
+    with core.kv.section(part(thread), Section.APPEND):
         core.index.refresh(thread)
-        blobs = core.values.missing(thread, out)
-        return core.append(header, body, [*blobs, *entries], moves=one["moved"])
+        beside = [*core.values.missing(thread, out), *map(core.task_writes.entry, sets)]
+        return core.log.append(header, body, beside, moves=one["moved"])

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any, Final, Literal, get_args, get_origin
 
-from flowpoint.codec.values import shortened
+from flowpoint.codec.shortened import shortened
 
 __all__ = ["checker", "mismatch"]
 

@@ -7,16 +7,17 @@ Processes share a thread through locks on its folder: whoever reads or appends h
 alone. The kernel lets go of a lock when its process ends, however that happens. Within a process, one at a time is in a
 section of a thread.
 
-Invariants: a file under its name is whole, for ever; it is never changed, only removed. What `create` returned from is
-synced, and so is its name. An entry whose name could not be synced is reported as OutcomeUnknown, never as done.
+Invariants: a file under its name is whole, for ever; it is never changed, only removed. What `create`
+returned from is synced, and so is its name. An entry whose name could not be synced is reported as OutcomeUnknown, never
+as done. A folder below that of a thread goes with its last entry.
 
-Not here: what the entries mean. Not for network file systems: their locks and links are not to be relied upon.
+Not here: what the entries mean; system calls (`files`). Not for network file systems: their locks and links are not to
+be relied upon.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import secrets
 import threading
@@ -26,102 +27,15 @@ from typing import Final, NamedTuple, NoReturn
 
 import xxhash
 
-from flowpoint.agents.kv import Entry, Remembered, Section, part
+from flowpoint.agents.files import Files
+from flowpoint.agents.kv import Entry, Part, Remembered, Section
 from flowpoint.errors import DamagedStoreError, OutcomeUnknown, StorageError, StorageFull, StoreInUseError, UsageError
-from flowpoint.host.disk import make_durable
 
 _CHECKSUM_BYTES: Final = 8
 _STRIPES: Final = 256
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-
-
-class Files:
-    """What is done to files, one system call or a few each; all of it can fail. Replaced by tests."""
-
-    def read(self, path: str) -> bytes:
-        """All bytes of a file."""
-        with open(path, "rb", buffering=0) as file:
-            return file.read()
-
-    def write(self, path: str, data: bytes) -> None:
-        """A new, synced file; its name is not synced."""
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
-            make_durable(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def link(self, source: str, target: str) -> None:
-        """A second name; FileExistsError when it is taken."""
-        os.link(source, target)
-
-    def remove(self, path: str) -> None:
-        """Remove a name."""
-        os.unlink(path)
-
-    def exists(self, path: str) -> bool:
-        """Whether there is such a name."""
-        try:
-            os.stat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        return True
-
-    def list(self, path: str) -> list[os.DirEntry[str]]:
-        """What is in a folder; nothing when there is none."""
-        try:
-            with os.scandir(path) as found:
-                return list(found)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-
-    def make_folder(self, path: str) -> None:
-        """A folder; nothing happens when it is there."""
-        with suppress(FileExistsError):
-            os.mkdir(path, 0o700)
-
-    def sync_folder(self, path: str) -> None:
-        """Make the names in a folder durable."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            make_durable(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def hold(self, path: str) -> int:
-        """Hold the lock of a folder, shared, until `release`; whose it is."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        return descriptor
-
-    def hold_alone(self, held: int) -> bool:
-        """Whether a lock could be made one that nobody else holds."""
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def release(self, held: int) -> None:
-        """Let go of a lock."""
-        os.close(held)
-
-    @contextmanager
-    def locked(self, path: str, alone: bool) -> Iterator[None]:
-        """Hold the lock of a folder; none when there is no such folder."""
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        except FileNotFoundError:
-            yield
-            return
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-            yield
-        finally:
-            os.close(descriptor)
+_MADE_MAX: Final = 10_000
+_THREAD_DEPTH: Final = 2  # of t/<thread>
 
 
 class _Opening(NamedTuple):
@@ -274,13 +188,13 @@ class FolderKv:
         self._remove(deletes)
 
     @contextmanager
-    def section(self, thread: str, kind: Section) -> Iterator[None]:
+    def section(self, thread: Part, kind: Section) -> Iterator[None]:
         """See `Kv`."""
         if kind is Section.READ:
             self._opened()
         else:
             self._writable()
-        path = self._path(f"t/{part(thread)}")
+        path = self._path(f"t/{thread}")
         if kind is Section.APPEND and path not in self._made:
             self._make_folder(path)
         with self._stripes[hash(path) % _STRIPES]:
@@ -331,7 +245,7 @@ class FolderKv:
             return False, folder
         temporary = f"{folder}/.{name}.{secrets.token_hex(8)}"
         try:
-            self._files.write(temporary, _checksum(value) + value)
+            self._write(folder, temporary, _checksum(value) + value)
         except OSError as error:
             self._discard(temporary)
             _refuse("write", temporary, error)
@@ -346,6 +260,15 @@ class FolderKv:
             self._discard(temporary)
         return created, folder
 
+    def _write(self, folder: str, path: str, data: bytes) -> None:
+        try:
+            self._files.write(path, data)
+        except FileNotFoundError:
+            # Somebody has removed all that was in the folder, and the folder with it.
+            self._made.clear()
+            self._make_folder(folder)
+            self._files.write(path, data)
+
     def _make_folder(self, path: str) -> None:
         """Make a folder durable, once per store: an earlier process may have died before it synced it."""
         if path in self._made:
@@ -354,14 +277,24 @@ class FolderKv:
         try:
             if path != self._root:
                 self._make_folder(parent)
-                self._files.make_folder(path)
+                self._make_in(parent, path)
                 self._files.sync_folder(parent)
             elif not self._files.exists(path):
                 os.makedirs(path, mode=0o700, exist_ok=True)
                 self._files.sync_folder(parent)
         except OSError as error:
             _refuse("make the folder", path, error)
+        if len(self._made) >= _MADE_MAX:
+            self._made.clear()
         self._made.add(path)
+
+    def _make_in(self, parent: str, path: str) -> None:
+        try:
+            self._files.make_folder(path)
+        except FileNotFoundError:  # as in _write
+            self._made.clear()
+            self._make_folder(parent)
+            self._files.make_folder(path)
 
     def _sync_folder(self, path: str) -> None:
         try:
@@ -385,9 +318,15 @@ class FolderKv:
                 _refuse("remove", path, error)
         for folder in sorted(folders):
             try:
-                self._files.sync_folder(folder)
+                self._files.sync_folder(self._left_of(folder))
             except OSError as error:
                 _refuse("make durable what was removed from", folder, error)
+
+    def _left_of(self, folder: str) -> str:
+        """Remove a folder below a thread's if it is empty, and so on upwards; the one that is left."""
+        while folder.count("/", len(self._root)) > _THREAD_DEPTH and self._files.remove_folder(folder):
+            folder = os.path.dirname(folder)
+        return folder
 
     def _discard(self, temporary: str) -> None:
         """Remove a temporary file; one that cannot be removed is seen by nobody."""

@@ -19,13 +19,17 @@ import re
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from hashlib import sha256
 from threading import Lock
-from typing import Final, Protocol, TypeVar
+from typing import Final, NewType, Protocol, TypeVar
 
 Entry = tuple[str, bytes]
+
+Part = NewType("Part", str)
+"""A text as `part` writes it into keys: never to be taken for the text itself."""
 
 _PLAIN: Final = re.compile(r"[a-z0-9_-][a-z0-9._-]{0,119}")
 _REMEMBERED_MAX: Final = 4096
@@ -41,8 +45,18 @@ class Section(Enum):
     """Remove something: alone in the thread."""
 
 
+@dataclass(slots=True)
+class Writers:
+    """The tasks that have written for one checkpoint, above whose id none have."""
+
+    id: str
+    """As a part of keys."""
+    tasks: set[str] | None
+    """None: not known."""
+
+
 _Key = TypeVar("_Key", str, tuple[str, str])
-_Known = TypeVar("_Known", int, str, tuple[int, str])
+_Known = TypeVar("_Known", int, str, tuple[int, str], Writers)
 
 
 class Remembered:
@@ -63,6 +77,8 @@ class Remembered:
         """The head, by thread and namespace."""
         self.greatest: dict[tuple[str, str], str] = {}
         """What no id of a checkpoint is above, as a part of keys, by thread and namespace."""
+        self.writers: dict[tuple[str, str], Writers] = {}
+        """The newest checkpoint that tasks have written for, by thread and namespace."""
 
     def seen(self, table: dict[_Key, _Known], key: _Key, value: _Known, appends: int) -> None:
         """Remember what was read, unless it is known, or something was appended since there were so many `appends`."""
@@ -115,15 +131,15 @@ class Kv(Protocol):
     def write(self, puts: Iterable[Entry], deletes: Iterable[str] = (), *, sync: bool = True) -> None:
         """Put, replacing, and delete, in this order."""
 
-    def section(self, thread: str, kind: Section) -> AbstractContextManager[None]:
-        """A stretch of work on one thread (named by its `part`)."""
+    def section(self, thread: Part, kind: Section) -> AbstractContextManager[None]:
+        """A stretch of work on one thread."""
 
     def close(self) -> None:
         """Let go of everything. Idempotent."""
 
 
 @lru_cache(maxsize=8192)
-def part(text: str) -> str:
+def part(text: str) -> Part:
     """Text as one part of a key. Equal parts come from equal text only; a long text is cut and gets its hash.
 
     Example:
@@ -131,12 +147,12 @@ def part(text: str) -> str:
         ('user-7', 'a%2f%42', '%')
     """
     if _PLAIN.fullmatch(text):
-        return text
+        return Part(text)
     escaped = "".join(char if _PLAIN.fullmatch(char) else _escaped(char) for char in text) or "%"
     if len(escaped) <= _LENGTH_MAX:
-        return escaped
+        return Part(escaped)
     digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{escaped[:60]}~{digest[:40]}"
+    return Part(f"{escaped[:60]}~{digest[:40]}")
 
 
 def _escaped(char: str) -> str:
@@ -154,7 +170,7 @@ def after(prefix: str) -> str:
     return prefix[:-1] + "0"
 
 
-def children(kv: Kv, prefix: str) -> Iterator[str]:
+def children(kv: Kv, prefix: str) -> Iterator[Part]:
     """The different parts that follow `prefix`, in order, without reading all that is below each."""
     start = prefix
     while True:
@@ -162,7 +178,7 @@ def children(kv: Kv, prefix: str) -> Iterator[str]:
         if key is None:
             return
         name = key[len(prefix) :].partition("/")[0]
-        yield name
+        yield Part(name)
         start = f"{prefix}{name}0"
 
 
@@ -225,7 +241,7 @@ class MemoryKv:
             if self._values.pop(key, None) is not None:
                 del self._order[bisect_left(self._order, key)]
 
-    def section(self, thread: str, kind: Section) -> AbstractContextManager[None]:
+    def section(self, thread: Part, kind: Section) -> AbstractContextManager[None]:
         """See `Kv`. One thread of execution at a time is the caller's duty."""
         return nullcontext()
 

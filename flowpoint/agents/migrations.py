@@ -30,7 +30,7 @@ from langgraph.types import Overwrite, Send
 
 from flowpoint.agents.graph_shape import BRANCH, JOIN, join_parts
 from flowpoint.agents.stored import Stored
-from flowpoint.codec.values import shortened
+from flowpoint.codec.shortened import shortened
 from flowpoint.errors import SchemaError
 
 __all__ = [

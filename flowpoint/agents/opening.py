@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypedDict, Unpack
 
+from flowpoint.agents.appending import World
 from flowpoint.agents.conflicts import Event, OnConflict
-from flowpoint.agents.core import SaverCore, Sizes, World
+from flowpoint.agents.core import SaverCore, Sizes
 from flowpoint.agents.encryption import AesGcmSealer
 from flowpoint.agents.kv import Kv
 from flowpoint.agents.reading import Upgrade

@@ -3,6 +3,9 @@
 A packer is kept and used again, since each new one takes a buffer of a megabyte, several times for every step of a
 graph. Safe to use from many threads: a packer is in one pair of hands at a time.
 
+Texts may hold lone surrogates, which hardly any do: what lets a packer write these makes it several times slower for
+all texts, so that it is used only for what a strict one has refused.
+
 Not here: values of channels, whose types are checked (`serde`).
 """
 
@@ -28,8 +31,16 @@ class Packers:
         try:
             packer = self._idle.pop()
         except IndexError:
-            packer = msgpack.Packer(unicode_errors="surrogatepass")
-        data: bytes = packer.pack(value)
+            packer = msgpack.Packer()
+        try:
+            data: bytes = packer.pack(value)
+        except UnicodeEncodeError:
+            return _packed_with_surrogates(value)
         # One that has failed is not kept: what it holds by then is nobody's.
         self._idle.append(packer)
         return data
+
+
+def _packed_with_surrogates(value: Any) -> bytes:
+    data: bytes = msgpack.packb(value, unicode_errors="surrogatepass")
+    return data

@@ -15,9 +15,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
+from flowpoint.agents.entry_names import Place, commit_name, writes_prefix
 from flowpoint.agents.envelope import Envelopes, Header, Writes, read_body
-from flowpoint.agents.kv import Kv, Section, children, part
-from flowpoint.agents.log import Head, Index, commit_name, root
+from flowpoint.agents.kv import Kv, Part, Section, children, part
+from flowpoint.agents.log import Head, Index
 from flowpoint.agents.stored import PendingWrite, Stored
 from flowpoint.agents.values import Ref, Values
 from flowpoint.errors import DamagedStoreError
@@ -28,13 +29,6 @@ SPECIAL: Final = {"__error__": -1, "__scheduled__": -2, "__interrupt__": -3, "__
 """Channels of writes of which the last counts, not the first. As `langgraph.checkpoint.base.WRITES_IDX_MAP`."""
 
 _LOOKS_MAX: Final = 3
-
-
-class Place(NamedTuple):
-    """A namespace of a thread."""
-
-    thread: str
-    ns: str
 
 
 class Upgrade(Protocol):
@@ -108,7 +102,7 @@ class Reader:
     def get(self, place: Place, id: str | None) -> Saved | None:
         """The checkpoint of an id, or the head of the namespace; None when there is none."""
         thread, ns = place
-        with self.kv.section(thread, Section.READ):
+        with self.kv.section(part(thread), Section.READ):
             for _ in range(_LOOKS_MAX):
                 self.index.refresh(thread)
                 head = self._found(place, id) if id else self.index.head(thread, ns)
@@ -223,11 +217,11 @@ class Reader:
 
     def threads(self) -> list[str]:
         """The threads that have checkpoints."""
-        with self.kv.section("", Section.READ):  # what was written until now is seen from here on
+        with self.kv.section(part(""), Section.READ):  # what was written until now is seen from here on
             names = list(children(self.kv, "t/"))
         return [thread for name in names if (thread := self._thread_named(name)) is not None]
 
-    def _thread_named(self, name: str) -> str | None:
+    def _thread_named(self, name: Part) -> str | None:
         """The thread of a part of keys, if anything of it counts."""
         with self.kv.section(name, Section.READ):
             last = next(self.kv.scan(f"t/{name}/c/", reverse=True), None)
@@ -266,12 +260,12 @@ class Reader:
             record = self._matching(place, head, id, filter)
             if record is not None:
                 left -= 1
-                with self.kv.section(place.thread, Section.READ):
+                with self.kv.section(part(place.thread), Section.READ):
                     saved = self.saved(record)
                 yield saved
 
     def _matching(self, place: Place, head: Head, id: str | None, filter: Mapping[str, Any]) -> Record | None:
-        with self.kv.section(place.thread, Section.READ):
+        with self.kv.section(part(place.thread), Section.READ):
             record = self.indexed(place, head)
         if record is None or (id and record.header.id != id):
             return None
@@ -281,7 +275,7 @@ class Reader:
     def _places(self, thread: str | None, ns: str | None) -> list[Place]:
         places = []
         for name in self.threads() if thread is None else [thread]:
-            with self.kv.section(name, Section.READ):
+            with self.kv.section(part(name), Section.READ):
                 self.index.refresh(name)
                 places += [Place(name, one) for one in ([ns] if ns is not None else self.index.namespaces(name))]
         return places
@@ -295,12 +289,9 @@ class Reader:
     def _below(self, place: Place, before: str | None) -> Iterator[tuple[Place, Head]]:
         """The checkpoints of a namespace that came before an id: by commit if the id is known there, else by id."""
         thread, ns = place
-        below = self.index.find(thread, ns, before) if before else None
-        for head in self.index.newest(thread, ns, below):
+        with self.kv.section(part(thread), Section.READ):
+            below = self.index.find(thread, ns, before) if before else None
+            newest = self.index.newest(thread, ns, below)
+        for head in newest:
             if not before or below is not None or head.id < before:
                 yield place, head
-
-
-def writes_prefix(place: Place, id: str) -> str:
-    """The prefix of the pending writes of a checkpoint."""
-    return f"{root(place.thread)}w/{part(place.ns)}/{part(id)}/"

@@ -20,10 +20,12 @@ from datetime import timedelta
 from typing import Final
 
 from flowpoint.agents.core import SaverCore
+from flowpoint.agents.entry_names import Place, cut_name, number_of, root, writes_prefix
 from flowpoint.agents.envelope import PUT, Body, Header
-from flowpoint.agents.kv import Entry, Section, children, part
-from flowpoint.agents.log import Head, StoredIndex, cut_name, number_of, root
-from flowpoint.agents.reading import Place, Record, writes_prefix
+from flowpoint.agents.kv import Part, Section, children, part
+from flowpoint.agents.log import Head
+from flowpoint.agents.reading import Record
+from flowpoint.agents.stored_index import StoredIndex
 from flowpoint.agents.values import blob_name
 from flowpoint.errors import UsageError
 
@@ -39,7 +41,7 @@ Records = dict[int, Record]
 
 def delete_thread(core: SaverCore, thread: str) -> None:
     """Delete a thread."""
-    with core.kv.section(thread, Section.CUT):
+    with core.kv.section(part(thread), Section.CUT):
         core.index.refresh(thread)
         if core.index.tip(thread):
             # Nothing is read of what goes: what is damaged can be deleted, too.
@@ -48,7 +50,7 @@ def delete_thread(core: SaverCore, thread: str) -> None:
 
 def keep(core: SaverCore, thread: str, *, last: int) -> int:
     """Keep the heads, the last `last` checkpoints on the way to each, and what they need; how many went."""
-    with core.kv.section(thread, Section.CUT):
+    with core.kv.section(part(thread), Section.CUT):
         core.index.refresh(thread)
         records = records_of(core, thread)
         wanted = {number for head in _heads(core, thread) for number in _line(records, head, last)}
@@ -59,7 +61,7 @@ def expire(core: SaverCore, thread: str, *, keep_last: int | None, ttl: timedelt
     """See `CoreSaver.expire`."""
     now = core.world.wall_ms()
     young = now if ttl is None else now - ttl // timedelta(milliseconds=1)
-    with core.kv.section(thread, Section.CUT):
+    with core.kv.section(part(thread), Section.CUT):
         core.index.refresh(thread)
         records = records_of(core, thread)
         waiting = {number for number, record in records.items() if _waits(core, record)}
@@ -95,7 +97,7 @@ def delete_for_runs(core: SaverCore, run_ids: Sequence[str]) -> None:
     """Delete what these runs have put. The head goes back to the nearest ancestor that stays."""
     runs = set(map(str, run_ids))
     for thread in core.reader.threads() if runs else ():
-        with core.kv.section(thread, Section.CUT):
+        with core.kv.section(part(thread), Section.CUT):
             core.index.refresh(thread)
             if not _mentions(core, thread, runs):
                 continue
@@ -117,12 +119,12 @@ def _mentions(core: SaverCore, thread: str, runs: Iterable[str]) -> bool:
 
 def copy_thread(core: SaverCore, source: str, target: str) -> None:
     """Copy a thread's checkpoints, pending writes and heads, in the order of its commits; seen when all are there."""
-    with core.kv.section(source, Section.READ):
+    with core.kv.section(part(source), Section.READ):
         core.index.refresh(source)
         records = records_of(core, source)
         heads = {head.number for head in _heads(core, source)}
     # One section to the end: nothing of the copy may be swept meanwhile.
-    with core.kv.section(target, Section.APPEND):
+    with core.kv.section(part(target), Section.APPEND):
         core.index.refresh(target)
         if core.index.namespaces(target):
             raise UsageError(
@@ -136,7 +138,7 @@ def copy_thread(core: SaverCore, source: str, target: str) -> None:
         if copies:
             checkpoints = [(records[number].header.ns, copy) for number, copy in copies.items()]
             new_heads = {records[number].header.ns: copies[number] for number in heads}
-            core.reveal(target, checkpoints, new_heads, f"copied from {source!r}")
+            core.log.reveal(target, checkpoints, new_heads, f"copied from {source!r}")
 
 
 def sweep(core: SaverCore, older_than: timedelta = ORPHAN_AGE) -> int:
@@ -317,7 +319,7 @@ def _unnamed_values(core: SaverCore, thread: str, records: Records, doomed: Coll
     return [key for key in core.kv.keys(f"{root(thread)}b/") if key not in names]
 
 
-def _thread_of(core: SaverCore, name: str) -> str | None:
+def _thread_of(core: SaverCore, name: Part) -> str | None:
     last = next(core.kv.scan(f"t/{name}/c/", reverse=True), None)
     if last is not None:
         return core.envelopes.thread_of(last[1], last[0])
@@ -335,13 +337,12 @@ def _copy_commit(core: SaverCore, source: str, target: str, record: Record, is_h
     old = record.header
     header = Header(PUT, 0, core.world.new_nonce(), old.at_ms, target, old.ns, old.id, old.parent, version=old.version)
     body = core.envelopes.body(Body(record.checkpoint, record.metadata, channels), f"a copy of thread {source!r}")
-    return core.append(header, body, core.values.missing(target, out), moves=is_head or old.moves)
+    return core.log.append(header, body, core.values.missing(target, out), moves=is_head or old.moves)
 
 
 def _copy_writes(core: SaverCore, source: str, target: str, place: Place, id: str) -> None:
     for _key, writes in core.reader.stored_writes(place, id):
         out: dict[bytes, bytes] = {}
         items = [(i, channel, core.values.copy(source, target, ref, out)) for i, channel, ref in writes.items]
-        blobs: list[Entry] = core.values.missing(target, out)
-        name = f"{writes_prefix(Place(target, place.ns), id)}{part(writes.task_id)}~{writes.number:06d}"
-        core.kv.create(name, core.envelopes.writes(writes.moved(target, items)), beside=blobs)
+        blobs = core.values.missing(target, out)
+        core.kv.create(*core.task_writes.entry(writes.moved(target, items)), beside=blobs)

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import rocksdict
 
-from flowpoint.agents.kv import Entry, Remembered, Section, after
+from flowpoint.agents.kv import Entry, Part, Remembered, Section, after
 from flowpoint.errors import DamagedStoreError, StorageError, StoreInUseError, UsageError
 
 FLUSH_SECONDS: Final = 0.2
@@ -150,7 +150,7 @@ class RocksKv:
             raise UsageError(f"cannot write to {self._path}: it was opened read-only; open it for writing")
         return self._db
 
-    def section(self, thread: str, kind: Section) -> AbstractContextManager[None]:
+    def section(self, thread: Part, kind: Section) -> AbstractContextManager[None]:
         """See `Kv`. Reading takes no lock: a removal is one batch, and what a scan sees does not change."""
         if kind is not Section.READ:
             return self._db.locked(thread)
@@ -259,7 +259,7 @@ class _Database:
         if not sync and not self._dirty.is_set():
             self._flush_soon()
 
-    def locked(self, thread: str) -> AbstractContextManager[Any]:
+    def locked(self, thread: Part) -> AbstractContextManager[Any]:
         """Alone in a thread, and in some others of the same stripe."""
         return self._stripes[hash(thread) % _STRIPES]
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import logging
+from collections import ChainMap
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
@@ -32,10 +34,13 @@ from langgraph.checkpoint.base import (
 from flowpoint.agents import retention
 from flowpoint.agents.conflicts import token
 from flowpoint.agents.core import SaverCore
-from flowpoint.agents.reading import Place, Saved
+from flowpoint.agents.entry_names import Place
+from flowpoint.agents.reading import Saved
 from flowpoint.errors import UsageError
 
 T = TypeVar("T")
+
+logger = logging.getLogger("flowpoint.agents")
 
 READ_TOKEN: Final = "__flowpoint_read"
 """The extra key of `configurable`. The underscores keep it out of the metadata of checkpoints."""
@@ -63,6 +68,9 @@ class CoreSaver(BaseCheckpointSaver[Any]):
         """Let go of the store. Idempotent; every copy of this saver is closed with it."""
         self.core.kv.close()
 
+    def setup(self) -> None:
+        """Nothing: opening a store makes it. For programs that call it, as other savers want it."""
+
     def __enter__(self) -> Self:
         return self
 
@@ -75,7 +83,7 @@ class CoreSaver(BaseCheckpointSaver[Any]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        await asyncio.to_thread(self.close)
+        await _in_thread(self.close)
 
     @property
     def on_conflict(self) -> str:
@@ -181,7 +189,7 @@ class CoreSaver(BaseCheckpointSaver[Any]):
         self.core.put(
             place,
             checkpoint,
-            get_serializable_checkpoint_metadata(config, metadata),
+            get_serializable_checkpoint_metadata(_told(config), metadata),
             new_versions,
             parent=_id(config),
             token=configurable.get(READ_TOKEN),
@@ -273,19 +281,19 @@ class CoreSaver(BaseCheckpointSaver[Any]):
 
     async def adelete_thread(self, thread_id: str) -> None:
         """See `delete_thread`."""
-        await asyncio.to_thread(self.delete_thread, thread_id)
+        await _in_thread(self.delete_thread, thread_id)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """See `delete_for_runs`."""
-        await asyncio.to_thread(self.delete_for_runs, run_ids)
+        await _in_thread(self.delete_for_runs, run_ids)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """See `copy_thread`."""
-        await asyncio.to_thread(self.copy_thread, source_thread_id, target_thread_id)
+        await _in_thread(self.copy_thread, source_thread_id, target_thread_id)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """See `prune`."""
-        await asyncio.to_thread(lambda: self.prune(thread_ids, strategy=strategy))
+        await _in_thread(lambda: self.prune(thread_ids, strategy=strategy))
 
     async def _reading(self, fn: Callable[..., T], *args: Any) -> T:
         return await _in_thread(fn, *args) if self.reads_wait else fn(*args)
@@ -304,17 +312,39 @@ class _Past:
 
 
 async def _in_thread(fn: Callable[..., T], *args: Any) -> T:
-    """Call a sync method that waits for a disk."""
-    return await asyncio.get_running_loop().run_in_executor(None, fn, *args)
+    """Call a sync method that waits for a disk. Whoever is cancelled meanwhile leaves when it is over, not before.
+
+    What was begun cannot be stopped, and a put that lands after its run has ended would be in the way of the next one.
+    """
+    call = asyncio.get_running_loop().run_in_executor(None, fn, *args)
+    try:
+        return await asyncio.shield(call)
+    except asyncio.CancelledError:
+        await asyncio.wait([call])
+        if not call.cancelled() and (error := call.exception()) is not None:
+            logger.warning("a call that was cancelled failed: %s", error)
+        raise
 
 
 def _place(config: RunnableConfig) -> Place:
     configurable = config["configurable"]
-    return Place(str(configurable["thread_id"]), configurable.get("checkpoint_ns") or "")
+    thread = configurable.get("thread_id")
+    if thread is None:
+        raise UsageError("cannot tell which thread is meant: give config={'configurable': {'thread_id': ...}}")
+    return Place(str(thread), configurable.get("checkpoint_ns") or "")
 
 
 def _id(config: RunnableConfig) -> str | None:
     return config.get("configurable", {}).get("checkpoint_id") or None
+
+
+def _told(config: RunnableConfig) -> RunnableConfig:
+    """What of a config may go into metadata. Most is the framework's own, which costs more to look at than to leave out."""
+    metadata: Any = config.get("metadata") or {}
+    if isinstance(metadata, ChainMap):
+        metadata = {key: value for layer in reversed(metadata.maps) for key, value in layer.items()}
+    own = {key: value for key, value in config["configurable"].items() if not key.startswith("__")}
+    return {"metadata": metadata, "configurable": own}
 
 
 def _is_synced(config: RunnableConfig) -> bool:

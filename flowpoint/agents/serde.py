@@ -32,6 +32,9 @@ from flowpoint.codec.registry import PYDANTIC_REST, Shape, TypeRegistry
 from flowpoint.codec.values import Codec, refuse_mistaken
 from flowpoint.errors import BadRecordError, SealError, UnknownTypeError
 
+_NONE: Final = b"\xc0"
+"""What msgpack makes of None."""
+
 __all__ = ["StrictSerde", "ValueSerde", "framework_types"]
 
 
@@ -83,6 +86,8 @@ class StrictSerde:
             UnknownTypeError: it holds an instance of a class that is not declared.
             BadRecordError: it holds something that cannot be saved.
         """
+        if value is None:  # of what most channels hold that lead from node to node
+            return _NONE
         if channel == ERROR and isinstance(value, BaseException):
             value = repr(value)
         codec = self._codec(lenient=False)

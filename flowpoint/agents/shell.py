@@ -20,10 +20,11 @@ from langgraph.graph import StateGraph
 
 from flowpoint.agents.conflicts import token
 from flowpoint.agents.core import SaverCore, stored_of
+from flowpoint.agents.entry_names import Place
 from flowpoint.agents.folder import FolderSaver
 from flowpoint.agents.folder_kv import FolderKv
 from flowpoint.agents.opening import SaverOptions
-from flowpoint.agents.reading import Place, Saved
+from flowpoint.agents.reading import Saved
 from flowpoint.agents.rocks import RocksSaver
 from flowpoint.agents.saver import CoreSaver
 from flowpoint.agents.schema import Schema

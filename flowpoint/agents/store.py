@@ -38,11 +38,11 @@ from langgraph.store.base import (
 
 from flowpoint.agents.kv import Section, part
 from flowpoint.agents.rocks_kv import RocksKv
-from flowpoint.codec.values import shortened
+from flowpoint.codec.shortened import shortened
 from flowpoint.errors import BadRecordError, DamagedStoreError, UsageError
 
 _MINUTE_MS: Final = 60_000
-_SECTION: Final = "store of items"
+_SECTION: Final = part("store of items")
 _OPERATORS: Final = frozenset({"$eq", "$ne", "$gt", "$gte", "$lt", "$lte"})
 
 
@@ -112,11 +112,27 @@ class RocksStore(BaseStore):
         self.ttl_config = ttl
         self._kv = RocksKv(path)
 
+    @classmethod
+    def from_conn_string(cls, conn_string: str, *, ttl: TTLConfig | None = None) -> Self:
+        """A store for a path, which may begin with `rocks://`; a context manager like every store."""
+        return cls(conn_string.removeprefix("rocks://"), ttl=ttl)
+
+    def setup(self) -> None:
+        """Nothing: opening a store makes it. For programs that call it, as other stores want it."""
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)
 
     def close(self) -> None:
         """Let go of the store. Idempotent."""

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from flowpoint.api.connected import ConnectedStreams as ConnectedStreams
     from flowpoint.api.functions import Aggregate as Aggregate
     from flowpoint.api.functions import CoProcessFunction as CoProcessFunction
     from flowpoint.api.functions import KeyedProcessFunction as KeyedProcessFunction
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from flowpoint.api.functions import ProcessFunction as ProcessFunction
     from flowpoint.api.functions import Timers as Timers
     from flowpoint.api.job import Job as Job
-    from flowpoint.api.stream import ConnectedStreams as ConnectedStreams
     from flowpoint.api.stream import KeyedStream as KeyedStream
     from flowpoint.api.stream import Stream as Stream
     from flowpoint.runtime.contracts import END as END
@@ -45,7 +45,7 @@ _HOME_OF: Final = {
     "BroadcastState": "flowpoint.state.broadcast",
     "Clock": "flowpoint.runtime.contracts",
     "CoProcessFunction": "flowpoint.api.functions",
-    "ConnectedStreams": "flowpoint.api.stream",
+    "ConnectedStreams": "flowpoint.api.connected",
     "ConnectorContext": "flowpoint.runtime.contracts",
     "HasGuarantee": "flowpoint.runtime.contracts",
     "Job": "flowpoint.api.job",

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from flowpoint.api.stream import Stream, call_place
+from flowpoint.api.calls import call_place
+from flowpoint.api.stream import Stream
 from flowpoint.errors import UsageError
 from flowpoint.model.plan import OperatorKind
 from flowpoint.plan.graph import Link, StreamGraph

@@ -11,17 +11,17 @@ Every method that makes an operator takes `uid` (identifies its state in snapsho
 
 Invariant: a stream never changes; using one twice sends its records both ways.
 
-Not here: judgement (`plan.validate`), chaining (`plan.compile`).
+Not here: two streams as the inputs of one function (`connected.py`), judgement (`plan.validate`), chaining (`plan.compile`).
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
+from flowpoint.api.calls import call_place, refuse_unless
+from flowpoint.api.connected import ConnectedStreams
 from flowpoint.errors import PlanError
 from flowpoint.model.event_time import TimestampAssignment
 from flowpoint.model.plan import PROCESS_KINDS, OperatorKind, Partition
@@ -206,7 +206,7 @@ class Stream(Generic[T]):
     if not TYPE_CHECKING:  # for a checker, these methods simply do not exist
 
         def __getattr__(self, attribute: str) -> NoReturn:
-            _refuse_unless((KeyedStream,), self, attribute)
+            refuse_unless((KeyedStream,), self, attribute)
             raise PlanError(
                 f"{attribute} at {call_place()} needs a keyed stream, since it keeps something for each key: write"
                 f" .key_by(...).{attribute}(...)"
@@ -320,78 +320,11 @@ class KeyedStream(Generic[K, T]):
     if not TYPE_CHECKING:  # for a checker, these methods simply do not exist
 
         def __getattr__(self, attribute: str) -> NoReturn:
-            _refuse_unless((Stream,), self, attribute)
+            refuse_unless((Stream,), self, attribute)
             raise PlanError(
                 f"{attribute} at {call_place()} cannot follow {self._key.name}: a keyed operator must follow key_by"
                 f" (count, sum, reduce, process, ...); use {attribute} before key_by or after the keyed operator"
             )
-
-
-class ConnectedStreams:
-    """Two streams that one function reads. Made by `connect`; only `process` can follow.
-
-    Example:
-        >>> from flowpoint import CoProcessFunction, Job
-        >>> from flowpoint.connectors import CollectionSource, PrintSink
-        >>> class Both(CoProcessFunction):
-        ...     def process1(self, value, ctx):
-        ...         yield "first", value
-        ...
-        ...     def process2(self, value, ctx):
-        ...         yield "second", value
-        >>> job = Job("demo")
-        >>> words, numbers = job.source(CollectionSource(["a"])), job.source(CollectionSource([1]))
-        >>> words.connect(numbers).process(Both(), uid="both").sink(PrintSink(), uid="out")
-    """
-
-    def __init__(
-        self,
-        graph: StreamGraph,
-        links: tuple[Link, ...],
-        key: KeySelector | None,
-        second_key: KeySelector | None,
-    ) -> None:
-        self._graph = graph
-        self._links = links
-        self._key = key
-        self._second_key = second_key
-
-    def process(
-        self,
-        fn: CoProcessFunction,
-        *,
-        uid: str | None = None,
-        name: str | None = None,
-        parallelism: int | None = None,
-    ) -> Stream[Any]:
-        """What `fn.process1`, `fn.process2` and `fn.on_timer` yield."""
-        is_keyed = self._key is not None or self._second_key is not None
-        return _added(
-            self._graph,
-            OperatorKind.CO_PROCESS if is_keyed else OperatorKind.PLAIN_CO_PROCESS,
-            fn,
-            self._links,
-            uid,
-            name,
-            parallelism,
-            key=self._key,
-            second_key=self._second_key,
-        )
-
-    if not TYPE_CHECKING:  # as in KeyedStream
-
-        def __getattr__(self, attribute: str) -> NoReturn:
-            _refuse_unless((Stream, KeyedStream), self, attribute)
-            raise PlanError(
-                f"{attribute} at {call_place()} cannot follow connect: one function reads both streams; write"
-                f" connect(...).process(CoProcessFunction), then {attribute}, or union to treat their records alike"
-            )
-
-
-def _refuse_unless(others: tuple[type, ...], stream: object, attribute: str) -> None:
-    """Raise the usual error for an attribute that streams of other kinds do not have either."""
-    if attribute.startswith("_") or not any(hasattr(other, attribute) for other in others):
-        raise AttributeError(f"{type(stream).__name__!r} object has no attribute {attribute!r}")
 
 
 def _added(
@@ -429,8 +362,16 @@ def _connected(first: Stream[Any] | KeyedStream[Any, Any], second: object) -> Co
             f"connect at {call_place()} mixes streams of two jobs, {first._graph.job!r} and {second._graph.job!r}:"
             " build both streams from one Job"
         )
-    links = (*first._links, *(replace(link, port=1) for link in second._links))
-    return ConnectedStreams(first._graph, links, getattr(first, "_key", None), getattr(second, "_key", None))
+    graph, links = first._graph, (*first._links, *(replace(link, port=1) for link in second._links))
+    key, second_key = getattr(first, "_key", None), getattr(second, "_key", None)
+
+    def add(
+        kind: OperatorKind, fn: CoProcessFunction, uid: str | None, name: str | None, parallelism: int | None
+    ) -> Stream[Any]:
+        return _added(graph, kind, fn, links, uid, name, parallelism, key=key, second_key=second_key)
+
+    is_keyed = key is not None or second_key is not None
+    return ConnectedStreams(add, is_keyed=is_keyed, others=(Stream, KeyedStream))
 
 
 def _seconds(what: str, value: float | str, place: str) -> float:
@@ -441,17 +382,6 @@ def _seconds(what: str, value: float | str, place: str) -> float:
         return parse_duration(value)
     except ValueError as error:
         raise PlanError(f"assign_timestamps at {place} got {what}={value!r}: it must be {error}") from None
-
-
-def call_place() -> str:
-    """Where the author's code called into FlowPoint, as "file:line"."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__") in _OWN_MODULES:
-        frame = frame.f_back
-    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
-
-
-_OWN_MODULES = frozenset({"flowpoint.api.stream", "flowpoint.api.job"})
 
 
 def _describe(thing: object) -> str:

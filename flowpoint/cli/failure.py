@@ -25,6 +25,14 @@ def refuse(sentence: str) -> int:
     return 2
 
 
+def nothing_shown(error: OSError) -> int:
+    """Say that the answer could not be written; the exit code for it."""
+    _say(
+        f"cannot write to standard output: {error.strerror}; what the command was to do may have been done all the same"
+    )
+    return 1
+
+
 def report(error: BaseException, *, debug: bool) -> int:
     """Tell an exception on stderr; returns the exit code for it."""
     match error:

@@ -9,12 +9,14 @@ file, 3 no such job or snapshot or the job does not run, 130 interrupted.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from io import TextIOWrapper
+from typing import TypeGuard
 
 import click
 
@@ -44,6 +46,9 @@ COMMANDS = {
     "doctor": "doctor",
 }
 """Command -> its module in this room, which has it as `command`. In the order that a newcomer needs them."""
+
+
+_CANNOT_WRITE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 class _Commands(click.Group):
@@ -91,12 +96,25 @@ def execute(arguments: Sequence[str]) -> int:
         )
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of our output has had enough (`flowpoint logs x | head`). Nothing may be flushed at exit again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output has had enough (`flowpoint logs x | head`).
+        _show_no_more()
         return 0
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the main: every error ends here
+        if _is_of_output(error):
+            _show_no_more()
+            return failure.nothing_shown(error)
         return failure.report(error, debug="--debug" in arguments)
     return result if isinstance(result, int) else 0
+
+
+def _show_no_more() -> None:
+    """What is not shown yet must not be tried again when the process ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _is_of_output(error: BaseException) -> TypeGuard[OSError]:
+    """Whether an error came from writing what is shown: those of files name them, or have become errors of ours."""
+    return isinstance(error, OSError) and error.filename is None and error.errno in _CANNOT_WRITE
 
 
 def main() -> None:

@@ -59,6 +59,8 @@ def _show(found: DryRun) -> None:
     for state in found.states:
         for line in _lines(state):
             click.echo(f"  {state.operator}/{state.state}: {line}")
+    for note in found.notes:
+        click.echo(f"  note: {note}")
     if found.refusal:
         click.echo(f"  {found.refusal}")
     click.echo("the job can go on from there" if found.is_fine else "the restore would be refused")

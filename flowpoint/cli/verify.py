@@ -19,18 +19,20 @@ def command(snapshot: str, as_json: bool) -> int:
     Counted is what stands in the files: also timers, records under way, and entries that newer files replace, which
     `inspect` leaves out.
 
-    Exit code 1: something is damaged.
+    Exit code 1: something is damaged, or could not be read, which proves nothing.
     """
     opened = snapshots.open(snapshot)
     report = opened.verify()
     if as_json:
         output.print_json({"path": opened.path, "kind": opened.kind, "id": opened.id, **asdict(report)})
-    elif report.damages:
-        click.echo(f"{opened.kind} {opened.id} of job {opened.job} is damaged: {opened.path}")
-        output.print_table(("FILE", "WHAT WAS SEEN"), [(damage.path, damage.problem) for damage in report.damages])
+    elif not report.is_proof:
+        seen = "is damaged" if report.damages else "cannot be read whole at the moment, and may well be whole"
+        click.echo(f"{opened.kind} {opened.id} of job {opened.job} {seen}: {opened.path}")
+        found = [*report.damages, *report.unreadable]
+        output.print_table(("FILE", "WHAT WAS SEEN"), [(damage.path, damage.problem) for damage in found])
     else:
         click.echo(
             f"{opened.kind} {opened.id} of job {opened.job} is whole: {output.count(report.files)} files, "
             f"{output.count(report.entries)} entries in them (timers and replaced ones too), {output.size(report.bytes)}"
         )
-    return 1 if report.damages else 0
+    return 0 if report.is_proof else 1

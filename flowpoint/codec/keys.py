@@ -1,11 +1,9 @@
-"""Keys to bytes that follow equality, and from there to key groups: the placement of all keyed state.
-
-    group = xxh32(canonical(key), seed 0) % max_parallelism
+"""Keys to bytes that follow equality, and back.
 
 `canonical` turns a key into msgpack bytes after bringing it into one form recursively: `True`, `1`, `1.0`,
 `Decimal(1)`, an IntEnum member and a numpy integer of value 1 are equal in Python, so they are the same bytes; so are
 two datetimes of one instant in two zones, or a NamedTuple and a plain tuple. It must never change: keyed state of
-every snapshot lies where it put it. A table test pins it.
+every snapshot is found by it (`placement.py`).
 
 Invariants: for keys a, b that are accepted, `a == b` exactly when `canonical(a) == canonical(b)`; it depends on
 nothing but the key (no `hash()`, no module names); `from_canonical(canonical(k)) == k`. The bytes of one key are never
@@ -17,13 +15,13 @@ Three rules that are not obvious:
 - Python calls a datetime in the hour that a clock change repeats or skips equal only to one with the same zone and
   wall time. It is kept as these two; every other aware datetime is its instant.
 
-Not here: `owner = group * parallelism // max_parallelism` (`model.key_groups`).
+Not here: where a key goes (`placement.py`).
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum
@@ -34,10 +32,9 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import msgpack
-from xxhash import xxh32_intdigest
 
 from flowpoint.codec.registry import TypeRegistry, decode_enum, encode_enum
-from flowpoint.codec.values import shortened
+from flowpoint.codec.shortened import shortened
 from flowpoint.errors import BadRecordError
 
 _EPOCH: Final = datetime(1970, 1, 1)
@@ -46,10 +43,7 @@ _ZONE_FARTHEST: Final = timedelta(days=1) - _MICROSECOND
 _DECIMAL_DIGITS_MAX: Final = 4096
 _NESTING_MAX: Final = 100
 # What msgpack puts before a str of so many bytes.
-_STR_HEADS: Final = tuple(bytes([0xA0 + size]) if size < 32 else bytes([0xD9, size]) for size in range(256))
-_HASH_MAX: Final = (1 << 32) - 1
-_CACHE_ENTRIES_MAX: Final = 65_536
-_CACHE_KEY_BYTES_MAX: Final = 256
+STR_HEADS: Final = tuple(bytes([0xA0 + size]) if size < 32 else bytes([0xD9, size]) for size in range(256))
 
 
 class _Code(IntEnum):
@@ -132,115 +126,10 @@ def split_canonical(data: bytes, registry: TypeRegistry | None = None) -> list[A
     return list(unpacker)
 
 
-def hash_key(key: Any) -> int:
-    """The 32-bit hash that places a key. Stable for ever, over processes and machines.
-
-    Raises:
-        BadRecordError: as `canonical`.
-    """
-    return xxh32_intdigest(canonical(key))
-
-
-def group_of(key: Any, max_parallelism: int) -> int:
-    """The key group of a key.
-
-    Raises:
-        BadRecordError: as `canonical`.
-
-    Example:
-        >>> group_of("word", 128) == group_of("word", 128) < 128
-        True
-    """
-    return hash_key(key) % max_parallelism
-
-
-def place_width(max_parallelism: int) -> int:
-    """How many places a key group has: those of group g are [g * width, (g + 1) * width), all below 2**32.
-
-    Example:
-        >>> place_width(128)
-        16777216
-    """
-    return (_HASH_MAX // max_parallelism >> 1) + 1
-
-
-def place_of(key: Any, max_parallelism: int) -> int:
-    """Where a key stands in the order of stored state: by key group, then by the rest of its hash.
-
-    Raises:
-        BadRecordError: as `canonical`.
-
-    Example:
-        >>> place_of("word", 128) // place_width(128) == group_of("word", 128)
-        True
-    """
-    return place_of_canonical(canonical(key), max_parallelism)
-
-
-def place_of_canonical(data: bytes, max_parallelism: int) -> int:
-    """The place of a key that is in its canonical form."""
-    digest = xxh32_intdigest(data)
-    return digest % max_parallelism * place_width(max_parallelism) + (digest // max_parallelism >> 1)
-
-
-def places_of(keys: Sequence[Any], max_parallelism: int) -> list[int]:
-    """The places of many keys. Raises as `place_of`."""
-    width = place_width(max_parallelism)
-    return [digest % max_parallelism * width + (digest // max_parallelism >> 1) for digest in _hashes_of(keys)]
-
-
-def _hashes_of(keys: Sequence[Any]) -> list[int]:
-    digest, heads = xxh32_intdigest, _STR_HEADS
-    types = set(map(type, keys))
-    if types == {int}:
-        try:
-            return list(map(digest, map(msgpack.Packer().pack, keys)))
-        except OverflowError:
-            # More than 64 bits: the general way takes them.
-            pass
-    if types == {str}:
-        try:
-            return [digest(heads[len(data)] + data) for data in map(str.encode, keys)]
-        except (IndexError, UnicodeEncodeError):
-            # A long key, or a lone surrogate: the general way takes both.
-            pass
-    return [digest(canonical(key)) for key in keys]
-
-
 def is_own_canonical(key: Any) -> bool:
     """Whether `from_canonical(canonical(key))` is not only equal to the key but of the same type all through."""
     tp = type(key)
     return tp in _SELF_CANONICAL or (tp is tuple and all(map(is_own_canonical, key)))
-
-
-class GroupCache:
-    """Remembers the key groups of recent keys; one per hash edge, in the process that routes.
-
-    Generated code looks into `groups` itself and calls `miss` for what is not there. It may keep a reference to the
-    dict: it is never replaced. Right only because equal keys have equal groups. Bounded by entries and, as long
-    keys are not kept, by bytes; at the bound it starts over.
-    """
-
-    __slots__ = ("_entries_max", "_max_parallelism", "groups")
-
-    def __init__(self, max_parallelism: int, entries_max: int = _CACHE_ENTRIES_MAX) -> None:
-        self.groups: dict[Any, int] = {}
-        self._max_parallelism = max_parallelism
-        self._entries_max = entries_max
-
-    def miss(self, key: Any) -> int:
-        """The group of a key that is not in `groups`; remembers it.
-
-        Raises:
-            BadRecordError: as `canonical`, also for an unhashable key.
-        """
-        data = canonical(key)
-        group = xxh32_intdigest(data) % self._max_parallelism
-        if len(data) <= _CACHE_KEY_BYTES_MAX:
-            if len(self.groups) >= self._entries_max:
-                self.groups.clear()
-            self.groups[key] = group
-        return group
 
 
 # ---------------------------------------------------------------------- to the canonical form
@@ -261,7 +150,7 @@ def _canonical_str(key: str) -> bytes:
     except UnicodeEncodeError:
         return _pack(key)
     size = len(data)
-    return _STR_HEADS[size] + data if size < 256 else _pack(key)
+    return STR_HEADS[size] + data if size < 256 else _pack(key)
 
 
 def _form(key: Any) -> Any:

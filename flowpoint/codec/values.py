@@ -10,22 +10,21 @@ looking into containers whose bytes could hold one.
 Invariants: `decode(encode(v)) == v`, with the same types all the way down. A class is found only through the
 `TypeRegistry`; nothing is imported by name and nothing is pickled. Shared references become copies, cycles are refused.
 
-Not here: batches (`columns.py`), keys, whose bytes follow `==` and not the type (`keys.py`).
+Not here: batches (`columns.py`), what datetimes and times are made of (`moments.py`), keys, whose bytes follow `==` and
+not the type (`keys.py`).
 """
 
 from __future__ import annotations
 
 import re
-import reprlib
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection
-from datetime import date, datetime, time, timedelta, timezone, tzinfo
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum
 from types import NoneType
 from typing import Any, Final
 from uuid import UUID
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgpack
 
@@ -39,10 +38,12 @@ from flowpoint.codec.containers import (
     make_ordered,
     take_factory,
 )
+from flowpoint.codec.moments import make_datetime, make_time, take_datetime, take_time
 from flowpoint.codec.registry import Shape, TypeRegistry, decode_enum, encode_enum
+from flowpoint.codec.shortened import shortened
 from flowpoint.errors import BadRecordError, UnknownTypeError
 
-__all__ = ["IMMUTABLE", "Codec", "ExtensionCode", "TypeRegistry", "is_immutable", "shortened"]
+__all__ = ["IMMUTABLE", "Codec", "ExtensionCode", "TypeRegistry", "is_immutable"]
 
 SCALARS: Final = frozenset({NoneType, bool, int, float, str, bytes})
 """What the packer carries exactly, without help and without anything inside. (An int beyond 64 bits it hands out.)"""
@@ -83,19 +84,6 @@ class ExtensionCode(IntEnum):
     ORDERED_DICT = 17
 
 
-_REPR: Final = reprlib.Repr()
-_REPR.maxother = 100  # of 30 characters the middle is left out, and with it the name of the class
-
-
-def shortened(value: object) -> str:
-    """A value as text short enough for a message; never fails."""
-    try:
-        text = _REPR.repr(value)
-    except Exception as error:  # noqa: BLE001  a __repr__ of the user, or an int of more digits than may be printed
-        text = f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
-    return text if len(text) <= 120 else f"{text[:117]}..."
-
-
 def is_immutable(value: object) -> bool:
     """Whether a value can be shared without a copy: it is of an immutable type, or a tuple of such."""
     tp = type(value)
@@ -131,9 +119,9 @@ class Codec:
             int: lambda v: msgpack.ExtType(
                 ExtensionCode.BIG_INT, v.to_bytes(v.bit_length() // 8 + 1, "little", signed=True)
             ),
-            datetime: lambda v: self._nested(ExtensionCode.DATETIME, _take_datetime(v)),
+            datetime: lambda v: self._nested(ExtensionCode.DATETIME, take_datetime(v)),
             date: lambda v: self._nested(ExtensionCode.DATE, v.toordinal()),
-            time: lambda v: self._nested(ExtensionCode.TIME, _take_time(v)),
+            time: lambda v: self._nested(ExtensionCode.TIME, take_time(v)),
             timedelta: lambda v: self._nested(ExtensionCode.TIMEDELTA, [v.days, v.seconds, v.microseconds]),
             Decimal: lambda v: msgpack.ExtType(ExtensionCode.DECIMAL, str(v).encode()),
             UUID: lambda v: msgpack.ExtType(ExtensionCode.UUID, v.bytes),
@@ -149,9 +137,9 @@ class Codec:
             ExtensionCode.SET: lambda data: set(self._unpack(data)),
             ExtensionCode.FROZENSET: lambda data: frozenset(self._unpack(data)),
             ExtensionCode.BIG_INT: lambda data: int.from_bytes(data, "little", signed=True),
-            ExtensionCode.DATETIME: lambda data: _make_datetime(self._unpack(data)),
+            ExtensionCode.DATETIME: lambda data: make_datetime(self._unpack(data)),
             ExtensionCode.DATE: lambda data: date.fromordinal(self._unpack(data)),
-            ExtensionCode.TIME: lambda data: _make_time(self._unpack(data)),
+            ExtensionCode.TIME: lambda data: make_time(self._unpack(data)),
             ExtensionCode.TIMEDELTA: lambda data: timedelta(*self._unpack(data)),
             ExtensionCode.DECIMAL: lambda data: Decimal(data.decode()),
             ExtensionCode.UUID: lambda data: UUID(bytes=data),
@@ -370,57 +358,3 @@ def refuse_mistaken(values: Collection[Any]) -> None:
         for value in values:
             if type(value) in _CONTAINERS:
                 refuse_mistaken(_children(value))
-
-
-# ---------------------------------------------------------------------- dates and times
-
-
-def _take_zone(zone: tzinfo | None, value: object) -> Any:
-    """None, [offset in microseconds], [offset, name] or the key of an IANA zone."""
-    if zone is None:
-        return None
-    if type(zone) is timezone:
-        offset = zone.utcoffset(None) // timedelta(microseconds=1)
-        name = zone.tzname(None)
-        return [offset] if name == timezone(timedelta(microseconds=offset)).tzname(None) else [offset, name]
-    if type(zone) is ZoneInfo and zone.key is not None:
-        return zone.key
-    raise BadRecordError(
-        f"cannot serialise {shortened(value)}: its time zone is a {type(zone).__module__}.{type(zone).__qualname__}; "
-        f"use datetime.timezone or zoneinfo.ZoneInfo(key)"
-    )
-
-
-def _make_zone(data: Any) -> tzinfo | None:
-    if data is None:
-        return None
-    if isinstance(data, list):
-        offset = timedelta(microseconds=data[0])
-        return timezone(offset) if len(data) == 1 else timezone(offset, data[1])
-    try:
-        return ZoneInfo(data)
-    except ZoneInfoNotFoundError:
-        raise BadRecordError(
-            f"cannot read a stored datetime: the time zone {data!r} is not known on this machine; install tzdata"
-        ) from None
-
-
-def _take_datetime(v: datetime) -> list[Any]:
-    naive = v.replace(tzinfo=None)
-    micros = (naive.hour * 3600 + naive.minute * 60 + naive.second) * 1_000_000 + naive.microsecond
-    return [naive.toordinal(), micros, v.fold, _take_zone(v.tzinfo, v)]
-
-
-def _make_datetime(data: list[Any]) -> datetime:
-    ordinal, micros, fold, zone = data
-    naive = datetime.fromordinal(ordinal) + timedelta(microseconds=micros)
-    return naive.replace(tzinfo=_make_zone(zone), fold=fold)
-
-
-def _take_time(v: time) -> list[Any]:
-    return [v.hour, v.minute, v.second, v.microsecond, v.fold, _take_zone(v.tzinfo, v)]
-
-
-def _make_time(data: list[Any]) -> time:
-    hour, minute, second, microsecond, fold, zone = data
-    return time(hour, minute, second, microsecond, _make_zone(zone), fold=fold)

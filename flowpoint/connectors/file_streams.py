@@ -151,9 +151,7 @@ async def read_file(disk: Disk, path: str, offset: int, size: int) -> bytes:
             f"cannot read on in {path} at byte {offset}: the file is gone; restore it, or pass --skip-lost-input"
             " to go on without it"
         ) from None
-    except PermissionError:
-        raise LostInputError(
-            f"cannot read on in {path} at byte {offset}: permission denied; make the file readable"
-        ) from None
     except OSError as error:
-        raise StorageError(f"cannot read {path} at byte {offset}: {error.strerror or error}") from error
+        # Never LostInputError: what is lost may be skipped, and this may be read later.
+        advice = "make the file readable" if isinstance(error, PermissionError) else "check the disk it is on"
+        raise StorageError(f"cannot read {path} at byte {offset}: {error.strerror or error}; {advice}") from error

@@ -67,6 +67,15 @@ def rescaling(before: JobPlan, after: JobPlan) -> Event:
     return Event(EventKind.RESCALING, text, {"from": widest(before), "to": widest(after)})
 
 
+def recording_hangs(place: str, seconds: float) -> Event:
+    """All that is left to do is an entry in the commit log, and that has not come about for so long."""
+    text = (
+        f"all output is committed, but the end of the job could not be recorded for {seconds:.0f} s: storage hangs at"
+        f" {place}; it is waited for, see to its disk or mount; a cancel loses nothing, the next run finds what was recorded"
+    )
+    return Event(EventKind.WARNING, text)
+
+
 def stopping() -> Event:
     """A graceful stop was asked for."""
     return Event(EventKind.STOPPING, "stopping after a last checkpoint (interrupt once more to cancel without one)")

@@ -30,13 +30,14 @@ from flowpoint.coordinator.duties import assemble
 from flowpoint.coordinator.ending import Outcome
 from flowpoint.coordinator.incidents import failure_of
 from flowpoint.coordinator.job import JobToRun
+from flowpoint.coordinator.lateness import Lateness
 from flowpoint.coordinator.mail import Appended, Cleaned, Hearsay, Mail, Prepared, Reaped, Tick, WorkersGone
 from flowpoint.coordinator.orders import Orders
 from flowpoint.coordinator.prepare import JobIsDone, PreparedAttempt
 from flowpoint.coordinator.publishing import Published
 from flowpoint.coordinator.steps import Steps
 from flowpoint.coordinator.workers import CAUSE_SECONDS, Beat, Ended, Joined, Lost, NotStarted, Received, Started
-from flowpoint.errors import Fenced, OutcomeUnknown, TransientError
+from flowpoint.errors import Fenced, OutcomeUnknown
 from flowpoint.host.base import Host
 from flowpoint.model import messages
 from flowpoint.model.events import Event, EventKind
@@ -45,7 +46,6 @@ from flowpoint.protocol import job_events as ev
 from flowpoint.protocol.job import JobLife
 from flowpoint.protocol.job_table import JobState
 from flowpoint.protocol.schedule import TriggerKind
-from flowpoint.protocol.stage_deadline import StageDeadline
 
 TICK_SECONDS_MAX = 1.0
 
@@ -79,7 +79,7 @@ class Coordinator:
         self.requests = self._duties.requests
         self.statistics = self._duties.statistics
         self._alarm = Alarm(post)
-        self._stage = StageDeadline(job.settings.checkpoint.timeout)
+        self._lateness = Lateness(job, self._life, self._duties, emit)
         self.is_over = asyncio.Event()
 
     # ------------------------------------------------------------------ for launch
@@ -101,11 +101,13 @@ class Coordinator:
 
     @property
     def reason(self) -> str:
-        """Why the job is where it is: of its end, or of the last failure while it restarts."""
+        """Why the job is where it is: of its end, of the last failure while it restarts, or of what it waits for."""
         if self._duties.ending.outcome is not None:
             return self._duties.ending.outcome.reason
         last = self._duties.incidents.last
-        return last.message if self._life.state is JobState.RESTARTING and last is not None else ""
+        if self._life.state is JobState.RESTARTING and last is not None:
+            return last.message
+        return self._lateness.told
 
     @property
     def restarts(self) -> int:
@@ -175,8 +177,8 @@ class Coordinator:
                 self._feed(mail)
             case Tick():
                 self._duties.crew.tick(self._now())
-                if self._stage.is_over(self._now()):
-                    self._fail(failure_of(self._hung(), self.attempt))
+                if (hung := self._lateness.look(self._now())) is not None:
+                    self._fail(failure_of(hung, self.attempt))
             case Prepared():
                 self._on_prepared(mail)
             case Cleaned():
@@ -196,7 +198,7 @@ class Coordinator:
             self._feed(ev.WorkersReady())
         if not self._life.is_over:
             self.checkpoints.tick(self._now())
-        self._stage.seen(self._life.state, self._now())
+        self._lateness.seen(self._now())
         self._set_alarm()
 
     def _feed(self, event: ev.JobEvent) -> None:
@@ -213,7 +215,7 @@ class Coordinator:
         """For the next deadline, and about once a heartbeat to notice silence."""
         now = self._now()
         at = now + min(self._orders.job.settings.heartbeat.interval, TICK_SECONDS_MAX)
-        deadlines = [self.checkpoints.next_deadline(now), self._stage.deadline]
+        deadlines = [self.checkpoints.next_deadline(now), self._lateness.deadline]
         self._alarm.set(min([at, *(max(one, now) for one in deadlines if one is not None)]))
 
     def _excuse_lag(self) -> None:
@@ -222,7 +224,7 @@ class Coordinator:
         if lag > 0.0:
             self._duties.crew.excuse(now, lag)
             self.checkpoints.postpone(lag)
-            self._stage.postpone(lag)
+            self._lateness.postpone(lag)
 
     # ------------------------------------------------------------------ what workers say
 
@@ -315,19 +317,6 @@ class Coordinator:
     def _fenced(self, error: Fenced) -> None:
         self._duties.incidents.fenced(failure_of(error, self.attempt))
         self._feed(ev.FencedOff(str(error)))
-
-    def _hung(self) -> TransientError:
-        """Who keeps the job waiting in a state that must end."""
-        live, seconds = (
-            self._duties.deployment.live,
-            f"checkpoint.timeout ({self._orders.job.settings.checkpoint.timeout:g} s)",
-        )
-        if self._life.state is JobState.COMMITTING and live is not None:
-            who = ", ".join(live.not_committed(self._life.last_checkpoint))
-            return TransientError(f"the last checkpoint was not committed within {seconds}: nothing heard from {who}")
-        missing = self._duties.crew.deploying()
-        who = f"nothing heard from worker {', '.join(map(str, missing))}" if missing else "storage or a sink hangs"
-        return TransientError(f"the attempt was not deployed within {seconds}: {who}")
 
     # ------------------------------------------------------------------ checkpoints
 

@@ -29,6 +29,7 @@ from flowpoint.errors import (
     NotFoundError,
     SnapshotError,
     StorageError,
+    UnreadableError,
 )
 from flowpoint.host.base import Host
 from flowpoint.model.commits import CommitEntry, CommitKind
@@ -138,7 +139,8 @@ class Preparation:
         begun = await self._log.begin_attempt(self._lineage, extra=facts(self._origin, rescaled))
         try:
             return await self._prepare(begun)
-        except FINAL_ERRORS:
+        except (*FINAL_ERRORS, UnreadableError):
+            # Before an attempt was deployed, what cannot be read refuses the start, too.
             if self._founds and any(entry.lineage != self._lineage for entry in entries):
                 await self._abandon(begun)
             raise
@@ -363,6 +365,9 @@ class Preparation:
 
         Checksums are checked by the workers, when they read, which may be long after the start. So once they have found
         damage, every byte is looked at here: the damaged file may well be part of newer checkpoints, too.
+
+        Raises:
+            UnreadableError: it cannot be looked at, so nothing is known of it.
         """
         try:
             manifest = await read_manifest(self._storage, directory)

@@ -25,6 +25,7 @@ from flowpoint.runtime.contracts import ConnectorContext, Sink, SinkWithFiles
 from flowpoint.runtime.failures import naming
 from flowpoint.snapshot import names
 from flowpoint.snapshot.manifests import check_file, write_manifest
+from flowpoint.snapshot.rereading import PatientStorage
 from flowpoint.snapshot.savepoints import FoundSnapshot
 from flowpoint.snapshot.storage import Storage
 
@@ -131,7 +132,7 @@ class Takeover:
             return {"checkpoint": committable["checkpoint"], "data": committable["data"]}
         exports = {file.path: file for file in state.exports}
         for path in committable["files"]:
-            problem = await check_file(self._source.storage, exports[path])
+            problem = await check_file(PatientStorage(self._source.storage), exports[path])
             if problem:
                 raise SnapshotError(f"the savepoint {self._source.path} is damaged: {path} is {problem}")
         paths = [self._source.local_path(path) for path in committable["files"]]

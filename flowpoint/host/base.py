@@ -22,6 +22,9 @@ T = TypeVar("T")
 ORPHANED_EXIT_CODE = 75
 """How a child ends whose parent is gone, as far as it knows."""
 
+COPY_EXIT_CODE = 76
+"""How a copy of a process ends that came out of user code (`Host.end_copy`)."""
+
 
 class Link(Protocol):
     """One end of an ordered connection that carries frames (bytes)."""
@@ -174,6 +177,11 @@ class Host(Protocol):
         Raises:
             WorkerLost: the system refuses another process.
             OSError: the file at `log_path` cannot be opened.
+        """
+
+    def end_copy(self) -> None:
+        """End this process at once if it is not the one the host was made in: a function has called `os.fork` and returned
+        twice. The copy has the same links and files open; it must not get to use them. Cheap: asked for every batch.
         """
 
     async def kill_stale(self, pid: int, start_time: float) -> bool:

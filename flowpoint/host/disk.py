@@ -130,6 +130,10 @@ class SystemOpenFile:
 
     def __init__(self, path: str) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        if stat.S_ISDIR(os.fstat(self._descriptor).st_mode):
+            # It can be opened, but not read.
+            self.close()
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
 
     def read_at(self, offset: int, size: int) -> bytes:
         """See `host.base.OpenFile`."""

@@ -17,15 +17,16 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from typing import NoReturn
 
 import psutil
 
 from flowpoint.errors import InternalError, TransientError, UsageError, WorkerLost
-from flowpoint.host.base import ORPHANED_EXIT_CODE
+from flowpoint.host.base import COPY_EXIT_CODE, ORPHANED_EXIT_CODE
 from flowpoint.host.module_path import command_of
-from flowpoint.host.start_times import is_same_start
+from flowpoint.host.start_times import TOLERANCE_SECONDS, is_same_start
 
 PR_SET_PDEATHSIG = 1
 _OPEN_FILES_MAX = 10_240
@@ -75,8 +76,10 @@ class SystemProcess:
         return self._start_time
 
     async def wait(self) -> int:
-        """See `host.base.Process`."""
-        return await self._process.wait()
+        """See `host.base.Process`. What it has started itself, and left behind, is ended."""
+        code = await self._process.wait()
+        _kill_group(self._process.pid)
+        return code
 
     def kill(self) -> None:
         """See `host.base.Process`."""
@@ -113,6 +116,12 @@ async def start_process(module: str, args: Sequence[str], log_path: str | None) 
     return SystemProcess(process)
 
 
+def _kill_group(leader: int) -> None:
+    """End what is left of the group of a process that has ended. As long as there is any, no other can have its number."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
 def die_with_parent(parent: int) -> None:
     """End this process when its parent ends. Called first of all in a child; `parent` is the pid of who started it.
 
@@ -125,6 +134,17 @@ def die_with_parent(parent: int) -> None:
     # The parent may have ended before the signal was asked for.
     if os.getppid() != parent:
         os._exit(ORPHANED_EXIT_CODE)
+
+
+def end_copy(name: str) -> NoReturn:
+    """End this process, a fork of the one called `name`, without a touch to what it shares with it."""
+    text = (
+        f"flowpoint: pid {os.getpid()} is a copy of {name} made by os.fork() in a function, and was ended when it returned "
+        "from it: a child must end by os._exit()\n"
+    )
+    with suppress(OSError):
+        os.write(sys.__stderr__.fileno() if sys.__stderr__ is not None else 2, text.encode())
+    os._exit(COPY_EXIT_CODE)
 
 
 def allow_open_files() -> None:
@@ -152,7 +172,7 @@ def require_open_files(workers: int) -> None:
 
 
 def kill_stale(pid: int, start_time: float) -> bool:
-    """SIGKILL exactly the process (pid, start time) and wait until it is gone. Blocks.
+    """SIGKILL exactly the process (pid, start time), wait until it is gone, and end what it had started. Blocks.
 
     Returns:
         False when that process is not there: the pid is free, has a new owner, or is only waiting to be reaped.
@@ -160,6 +180,31 @@ def kill_stale(pid: int, start_time: float) -> bool:
     Raises:
         TransientError: it does not go away.
     """
+    is_there = _kill(pid, start_time)
+    for orphan in _left_in_session(pid, start_time):
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            orphan.kill()
+    return is_there
+
+
+def _left_in_session(leader: int, start_time: float) -> Iterator[psutil.Process]:
+    """The processes of a session whose leader has ended, and was the process (leader, start time).
+
+    The number of a session is not given to a new process while one is left of it. So none of these is a stranger, unless
+    all had ended, another process got the number, made a session, and ended before what it has started in it.
+    """
+    with suppress(psutil.NoSuchProcess):
+        # It may still be there, waiting to be reaped.
+        if not is_same_start(psutil.Process(leader).create_time(), start_time):
+            return
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if os.getsid(process.pid) == leader and process.create_time() >= start_time - TOLERANCE_SECONDS:
+                yield process
+
+
+def _kill(pid: int, start_time: float) -> bool:
+    """End one process: see `kill_stale`."""
     try:
         process = psutil.Process(pid)
         if not is_same_start(process.create_time(), start_time) or process.status() == psutil.STATUS_ZOMBIE:

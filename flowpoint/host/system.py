@@ -38,6 +38,8 @@ class SystemHost:
         self.name = name
         self.random: Random = SystemRandom()
         self.pid = os.getpid()
+        # Several workers in one process have numbers in place of pids: only this tells a copy from what it was made of.
+        self._made_in = self.pid
         self.start_time = processes.start_time_of(self.pid)
         self._run_dir = run_dir
         self._short_dir: str | None = None
@@ -88,6 +90,11 @@ class SystemHost:
     async def start_process(self, role: str, args: Sequence[str], log_path: str | None) -> processes.SystemProcess:
         """See `host.base.Host`. The child calls `processes.die_with_parent` first of all."""
         return await processes.start_process(processes.module_of(role), args, log_path)
+
+    def end_copy(self) -> None:
+        """See `host.base.Host`."""
+        if os.getpid() != self._made_in:
+            processes.end_copy(self.name)
 
     async def kill_stale(self, pid: int, start_time: float) -> bool:
         """See `host.base.Host`."""

@@ -1,20 +1,19 @@
 """The checkpoints of a job that is not running, from its storage.
 
 How it works: the commit log tells which checkpoints exist, each one's manifest what it holds. A checkpoint that the
-log names and whose manifest is missing or damaged is shown as damaged: somebody should know before they need it.
+log names and whose manifest is missing or damaged is shown as damaged: somebody should know before they need it. One
+whose manifest cannot be read at the moment is shown as unreadable, which tells nothing of it.
 
 Not here: pending and failed checkpoints; only the running job knows of them. Reading every file: that is `verify`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
-
-from flowpoint.errors import SnapshotError
-from flowpoint.host.system import SystemHost
+from flowpoint.errors import SnapshotError, StorageError
+from flowpoint.host.base import Host
 from flowpoint.launch.control import Data
 from flowpoint.launch.home import Home
+from flowpoint.launch.question import ask
 from flowpoint.model.commits import CommitEntry, CommitKind
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.manifests import read_manifest
@@ -28,15 +27,19 @@ def list_checkpoints(home: Home, name: str) -> list[Data]:
 
     Raises:
         SnapshotError: An entry of the commit log itself is damaged.
+        StorageError: The commit log cannot be read at the moment.
     """
     record = home.job(name).read_run()
     root = record.storage if record is not None and record.storage else str(home.checkpoints(name))
-    if root == MEMORY or not os.path.isdir(root):
+    if root == MEMORY:
         # What was in memory went with the coordinator.
         return []
-    host = SystemHost("history", str(home.root))
-    place = FolderPlace(host, root)
-    return asyncio.run(describe_retained(place, CommitLog(place.storage, "", host)))
+
+    async def look(host: Host) -> list[Data]:
+        place = FolderPlace(host, root)
+        return await describe_retained(place, CommitLog(place.storage, "", host))
+
+    return ask(look, str(home.root))
 
 
 async def describe_retained(place: Place, log: CommitLog) -> list[Data]:
@@ -64,6 +67,8 @@ async def _describe(place: Place, entry: CommitEntry) -> Data:
         manifest = await read_manifest(place.storage, entry.directory)
     except SnapshotError as error:
         return data | {"state": "damaged", "reason": str(error)}
+    except StorageError as error:
+        return data | {"state": "unreadable", "reason": str(error)}
     if data["bytes"] is None:
         # One that was taken over from a snapshot, or logged by a release that did not say what it wrote.
         return data | {"started": manifest.created, "bytes": sum(file.bytes for file in manifest.files())}

@@ -170,8 +170,11 @@ class JobFolder:
         except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
         except OSError as error:
+            # Only what is not a file at all was certainly not written by a run.
+            is_foreign = isinstance(error, IsADirectoryError)
+            advice = "remove it" if is_foreign else "check the disk and the permissions of this file"
             raise StorageError(
-                f"cannot read {self.run_file}: {error.strerror}; nobody but FlowPoint puts anything there: remove it"
+                f"cannot read {self.run_file}: {error.strerror}; nobody but FlowPoint puts anything there: {advice}"
             ) from error
 
 

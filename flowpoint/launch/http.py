@@ -72,7 +72,7 @@ async def _rescale(control: JobControl, body: Body) -> Any:
 
 def _folder(body: Body) -> str:
     folder = body.get("to", "")
-    if not isinstance(folder, str) or (folder and not folder.startswith("/")):
+    if not isinstance(folder, str) or (folder and not (folder.startswith("/") and _is_path(folder))):
         raise UsageError(f"cannot make a savepoint in {folder!r}: name a folder by its absolute path")
     there = folder
     while there and not os.path.lexists(there):
@@ -82,6 +82,14 @@ def _folder(body: Body) -> str:
             f"cannot make a savepoint in {folder!r}: {there} is not a folder; name one, or a path that is free"
         )
     return folder
+
+
+def _is_path(text: str) -> bool:
+    """Whether the system can be asked for a file of that name at all."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 ROUTES: dict[str, tuple[str, Handler]] = {
@@ -239,7 +247,7 @@ def _parsed(raw: bytes) -> Body:
     """A body as JSON; none is an empty one."""
     try:
         body = json.loads(raw) if raw else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
         raise _BadRequest(HTTPStatus.BAD_REQUEST, f"the body is no JSON object: {raw[:100]!r}")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from flowpoint.errors import StorageError
 from flowpoint.launch.control import Event
 
 GAPS_MAX = 1000
@@ -44,7 +45,14 @@ class JobLog:
     """Appends events to a log file, and knows what came between them."""
 
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        """Raises StorageError: the file cannot be written."""
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise StorageError(
+                f"cannot write the log of the job, {path}: {error.strerror}; nobody but FlowPoint puts anything there: "
+                f"{'remove it' if isinstance(error, IsADirectoryError) else 'check the disk and its permissions'}"
+            ) from error
         self._end = os.lseek(self._file, 0, os.SEEK_END)
         self._gaps: deque[tuple[int, int]] = deque(maxlen=GAPS_MAX)
         self._gap_bytes = 0

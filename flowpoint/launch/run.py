@@ -1,12 +1,12 @@
-"""The one place where a job is put together: file, settings, plan, claim, host, coordinator, HTTP, signals.
+"""One run of a job, from its file to its exit code: claim, host, coordinator, HTTP, signals.
 
-    load and compile -> claim the name -> kill what an earlier run left -> coordinator -> say how it ended
+    assemble -> claim the name -> kill what an earlier run left -> coordinator -> say how it ended
 
 Everything that can be refused is refused before anything is started. The HTTP interface comes up while the workers
 start, so that its import costs no time of the job's.
 
-Not here: what happens to the job (`coordinator`), what is printed (`cli`), what a signal asks for
-(`launch.interrupts`).
+Not here: the job file and its plan (`assembled`), what happens to the job (`coordinator`), what is printed (`cli`), what
+a signal asks for (`launch.interrupts`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import os
 import secrets
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import uvloop
@@ -28,23 +28,20 @@ from flowpoint.coordinator.incidents import failure_of
 from flowpoint.coordinator.job import JobToRun, Wishes, widest
 from flowpoint.coordinator.origin import rescaled_to
 from flowpoint.errors import IncompatibleStateError, UsageError
+from flowpoint.host.base import Host
 from flowpoint.host.processes import require_open_files
 from flowpoint.host.system import SystemHost
+from flowpoint.launch.assembled import Assembled, assemble
 from flowpoint.launch.claim import Claim, claim_job
-from flowpoint.launch.config import load_settings
 from flowpoint.launch.control import Data, Event, EventKind, RunOptions, RunView
 from flowpoint.launch.home import TOTALS, Home, ProcessId, RunRecord
 from flowpoint.launch.interrupts import Interrupts
 from flowpoint.launch.job_log import JobLog
-from flowpoint.launch.jobfile import build_job, load_source
-from flowpoint.launch.lost_attributes import lost_attributes
 from flowpoint.launch.places import check_place, open_place, place_notes
+from flowpoint.launch.question import ask
 from flowpoint.launch.traits import changes, traits_of
 from flowpoint.launch.worker_arguments import worker_arguments
 from flowpoint.model.commits import CommitEntry, CommitKind
-from flowpoint.model.settings import Settings
-from flowpoint.plan.compile import CompiledJob, compile_graph
-from flowpoint.plan.graph import StreamGraph
 from flowpoint.protocol.job import FINISHED_BEFORE
 from flowpoint.protocol.job_table import JobState
 from flowpoint.protocol.recovery import AlreadyFinished, Refuse, end_of, standing
@@ -65,39 +62,13 @@ _LAST = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Assembled:
-    """A job file, understood: nothing has been started yet."""
-
-    options: RunOptions
-    graph: StreamGraph
-    compiled: CompiledJob
-    settings: Settings
-    source: Data
-    warnings: tuple[str, ...]
-    """About the job file and how it was called; the plan has its own."""
-
-    @property
-    def name(self) -> str:
-        return self.compiled.plan.job
-
-    def at(self, parallelism: int) -> _Assembled:
-        """The same job with another parallelism. The number of workers follows, unless the person chose another one."""
-        before = self.settings
-        workers = parallelism if before.workers == before.parallelism else before.workers
-        settings = replace(before, parallelism=parallelism, workers=workers)
-        compiled = compile_graph(self.graph, parallelism, settings.max_parallelism, name=self.options.name)
-        source = self.source | {"parallelism": parallelism}
-        return replace(self, compiled=compiled, settings=settings, source=source)
-
-
 def run_job_file(options: RunOptions, view: RunView) -> int:
     """Run a job file to its end and return its exit code (README, "The shell").
 
     Raises:
         UsageError, ConfigError, PlanError: the job cannot be started as asked; nothing was started.
     """
-    assembled = _assemble(options)
+    assembled = assemble(options)
     home = Home.from_environment()
     check_place(assembled.settings.checkpoint.storage)
     require_open_files(assembled.settings.workers)
@@ -129,47 +100,23 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
     return outcome.exit_code
 
 
-def _has_claimed(assembled: _Assembled, home: Home, source: str) -> bool:
+def _has_claimed(assembled: Assembled, home: Home, source: str) -> bool:
     """Whether the job has taken this snapshot over and gone on from it, so that it need not be there any more."""
     if not assembled.options.claim:
         return False
-    host = SystemHost("shell", str(home.root))
-    place = open_place(host, assembled.settings.checkpoint, assembled.name, str(home.checkpoints(assembled.name)))
 
-    async def look() -> bool:
+    async def look(host: Host) -> bool:
+        place = open_place(host, assembled.settings.checkpoint, assembled.name, str(home.checkpoints(assembled.name)))
         entries = standing(await CommitLog(place.storage, "", host).entries())
         return await has_gone_on(host, entries, source)
 
-    return asyncio.run(look())
-
-
-def _assemble(options: RunOptions) -> _Assembled:
-    source = load_source(options.job_file)
-    warnings: list[str] = []
-    job = build_job(source, options.params, warnings.append)
-    overrides = list(options.settings)
-    if options.parallelism is not None:
-        overrides.append(f"parallelism={options.parallelism}")
-    if options.workers is not None:
-        overrides.append(f"workers={options.workers}")
-    settings = load_settings(options.config_file, job.config, os.environ, overrides)
-    graph = job.graph()
-    compiled = compile_graph(graph, settings.parallelism, settings.max_parallelism, name=options.name)
-    warnings.extend(lost_attributes(compiled))
-    shipped: Data = {
-        **source.to_data(),
-        "params": dict(options.params),
-        "parallelism": settings.parallelism,
-        "skip_lost_input": options.skip_lost_input,
-        "allow_non_restored": options.allow_non_restored,
-    }
-    return _Assembled(options, graph, compiled, settings, shipped, tuple(warnings))
+    return ask(look, str(home.root))
 
 
 class _Run:
     """One run of a job in this process."""
 
-    def __init__(self, assembled: _Assembled, home: Home, claim: Claim, host: SystemHost, view: RunView) -> None:
+    def __init__(self, assembled: Assembled, home: Home, claim: Claim, host: SystemHost, view: RunView) -> None:
         # First, as it may be refused: nothing is open yet.
         default = str(home.checkpoints(assembled.name))
         self._place: Place = open_place(host, assembled.settings.checkpoint, assembled.name, default)
@@ -267,7 +214,7 @@ class _Run:
             )
         return replace(self._job(self._assembled.at(parallelism)), rescaled=parallelism)
 
-    def _job(self, assembled: _Assembled) -> JobToRun:
+    def _job(self, assembled: Assembled) -> JobToRun:
         options, settings, name = assembled.options, assembled.settings, assembled.name
         return JobToRun(
             plan=assembled.compiled.plan,
@@ -326,6 +273,8 @@ class _Run:
         command = options.resume_command()
         if last is not None and last.savepoint_bytes is not None:
             command += f" --from {shlex.quote(last.savepoint)}"
+        if last is not None and last.drained and coordinator.state is JobState.STOPPED:
+            command += " --resume-drained"
         return command
 
     def _changes(self, job: JobToRun, entries: list[CommitEntry]) -> list[str]:

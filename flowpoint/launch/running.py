@@ -55,6 +55,7 @@ class RunningJob:
         self._job = job
         self._facts = facts
         self._host = host
+        self._log = CommitLog(job.place.storage, "", host)
         self._processes: dict[int, _Process] = {}
 
     def status(self) -> Data:
@@ -124,7 +125,7 @@ class RunningJob:
 
     async def checkpoints(self) -> list[Data]:
         """See `JobControl`."""
-        retained = await describe_retained(self._job.place, CommitLog(self._job.place.storage, "", self._host))
+        retained = await describe_retained(self._job.place, self._log)
         known = [record.to_data() for record in self._coordinator.checkpoints.history]
         # A checkpoint and a savepoint at one barrier, as a stop takes them, share their number.
         by_id = {(data["id"], data["attempt"], data["kind"]): data for data in retained}

@@ -6,6 +6,7 @@ very bytes that the coordinator read (rule 20), is executed here, compiled, and 
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -52,6 +53,22 @@ def graph_from_source(source: Mapping[str, Any]) -> StreamGraph:
     return graph
 
 
+def settled(load: Load) -> Load:
+    """The same, and the garbage collector passes over what is there by then: modules and functions, no records.
+
+    Each of its full passes would look at all of that again: 16 ms in which no record flows.
+    """
+
+    def load_and_settle(deploy: messages.Deploy) -> Mapping[str, OperatorDef]:
+        functions = load(deploy)
+        # What is garbage now, of an attempt that is over, would stay for ever.
+        gc.collect()
+        gc.freeze()
+        return functions
+
+    return load_and_settle
+
+
 def main() -> None:
     """Run until the coordinator is gone."""
     from flowpoint.host.processes import allow_open_files, die_with_parent
@@ -68,8 +85,8 @@ def main() -> None:
     sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
 
     def log(text: str) -> None:
-        # On a full disk the line is lost, and only it (rule 23).
-        with suppress(OSError):
+        # On a full disk the line is lost, and only it (rule 23); a function may have closed the stream (ValueError).
+        with suppress(OSError, ValueError):
             sys.stdout.write(line_of("worker", f"{arguments['index']}: {text}", time.time_ns() // 1_000_000))
 
     async def run() -> None:
@@ -80,13 +97,14 @@ def main() -> None:
             arguments["index"],
             arguments["incarnation"],
             arguments["heartbeat_interval"],
-            load_with(graph_from_source),
+            settled(load_with(graph_from_source)),
             log,
         )
         await host.close()
 
     uvloop.run(run())
-    sys.stdout.flush()
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
     # A user's blocked thread must not keep a worker that has done its duty alive.
     os._exit(0)
 

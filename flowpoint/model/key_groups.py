@@ -1,6 +1,6 @@
 """Key group -> subtask, and back: the formulas that place keyed state. Never to change; a table test pins them.
 
-group = hash % max_parallelism (the hash is `codec.keys`), owner = group * parallelism // max_parallelism.
+group = hash % max_parallelism (the hash is `codec.placement`), owner = group * parallelism // max_parallelism.
 """
 
 from __future__ import annotations

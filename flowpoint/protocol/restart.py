@@ -10,8 +10,10 @@ A completed checkpoint proves that the job got somewhere: the next restart is im
 (the rate of `failure_rate` is about time alone and goes on). Whatever the strategy, restarting is pointless, and given
 up, when the failure says so (`Failure.retry` is False: bad data that the engine itself found); when the same error of
 the job's has come three times without a checkpoint between; when snapshots were more than the configuration allows three
-times in a row, without a checkpoint between (the first attempts after that have the room that dead ones had held); or when workers have ended by themselves at their start
-three times in a row, with nothing deployed between. Who was killed by a signal counts for none of these.
+times in a row, without a checkpoint between (anew, there is at first the room that dead attempts had held); or when workers
+have ended by themselves at their start three times in a row, with nothing deployed between. Who was killed by a signal
+counts for none of these. What cannot be read before any attempt was deployed refuses the start: whoever starts the job is
+told at once. Later nobody may be there, so that is tried again as the strategy says.
 
 Pure: the caller passes the time, and a random number in [-1, 1] for the jitter.
 """
@@ -67,6 +69,7 @@ class RestartPolicy:
         self._user_errors: Counter[tuple[str, str, str]] = Counter()
         self._deaths_at_start = 0  # in a row
         self._beyond_limit = 0  # in a row
+        self._has_started = False  # an attempt was deployed
 
     @property
     def restarts(self) -> int:
@@ -82,6 +85,7 @@ class RestartPolicy:
     def deployed(self) -> None:
         """Every worker has built its part of an attempt: the workers can start."""
         self._deaths_at_start = 0
+        self._has_started = True
 
     def failure(self, now: float, failure: Failure, jitter: float = 0.0) -> Verdict:
         """An attempt failed. `jitter` is a random number in [-1, 1]."""
@@ -95,7 +99,8 @@ class RestartPolicy:
 
     def _pointless(self, failure: Failure) -> str:
         """Why no restart can help, or ""."""
-        if not failure.retry:
+        is_start_refused = not self._has_started and _is_a(failure.kind, errors.UnreadableError)
+        if not failure.retry or is_start_refused:
             return failure.message
         if _is_a(failure.kind, errors.DiedAtStart):
             return self._cannot_start(failure)

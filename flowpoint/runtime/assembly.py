@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from flowpoint.codec.keys import GroupCache
+from flowpoint.codec.placement import GroupCache
 from flowpoint.codec.values import Codec, TypeRegistry
 from flowpoint.errors import FlowPointError
 from flowpoint.model import messages
@@ -108,6 +108,7 @@ class Assembly:
             report=self._around.report,
             clock_ms=self._around.host.wall_ms,
             log=self._around.log,
+            end_copy=self._around.host.end_copy,
             slice_max=max(self._settings.batch_size, 1),
             restored=restored,
             write_channels=self._state.channel_writer(subtask) if self._unaligned is not None else None,

@@ -21,7 +21,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from flowpoint.codec.keys import group_of
+from flowpoint.codec.placement import group_of
 from flowpoint.codec.values import IMMUTABLE
 from flowpoint.errors import BadRecordError, FlowPointError
 from flowpoint.model.elements import Batch, Event, Idleness, Watermark

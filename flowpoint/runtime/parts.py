@@ -51,6 +51,15 @@ class Captured:
     write: Callable[[], Coroutine[Any, Any, SubtaskState]]
     drop: Callable[[], None] = _nothing
 
+    @classmethod
+    def of(cls, state: SubtaskState) -> Captured:
+        """What is small, and stands in the manifest: nothing else has to be made durable."""
+
+        async def write() -> SubtaskState:
+            return state
+
+        return cls(write)
+
 
 class Part(Protocol):
     """One operator's share of a snapshot."""
@@ -188,12 +197,7 @@ class WatermarkPart:
     async def capture(self, barrier: Barrier) -> Captured:
         """Note the watermark."""
         watermark = self._stage.watermark
-        state = SubtaskState(watermark=None if watermark == WATERMARK_MIN else watermark)
-
-        async def write() -> SubtaskState:
-            return state
-
-        return Captured(write)
+        return Captured.of(SubtaskState(watermark=None if watermark == WATERMARK_MIN else watermark))
 
     async def capture_savepoint(self, barrier: Barrier) -> Captured:
         """The same."""

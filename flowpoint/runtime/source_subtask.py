@@ -94,12 +94,7 @@ class SourcePart:
 
     async def capture(self, barrier: Barrier) -> Captured:
         """Where every split stands, as of the last `note_positions`."""
-        state = SubtaskState(splits=tuple(split.to_data() for split in self.splits))
-
-        async def write() -> SubtaskState:
-            return state
-
-        return Captured(write)
+        return Captured.of(SubtaskState(splits=tuple(split.to_data() for split in self.splits)))
 
     async def capture_savepoint(self, barrier: Barrier) -> Captured:
         """The same: positions stand in the manifest."""
@@ -222,9 +217,15 @@ class SourceSubtask(Subtask):
         if not self._open:
             self._open.append(self._unopened.popleft())
         split = self._open[0]
-        step = self._part.read(split, min(self._slice.records * SLICES_PER_READ, self._batch_size))
+        step = self._read(split, min(self._slice.records * SLICES_PER_READ, self._batch_size))
         self._reading = asyncio.create_task(step, name=f"read {self._part.uid} {split.split.id}")
         self._reading.add_done_callback(lambda _: self.wakeup.set())
+
+    async def _read(self, split: SplitState, n: int) -> Any:
+        try:
+            return await self._part.read(split, n)
+        finally:
+            self._end_copy()
 
     async def _take_read(self, reading: asyncio.Task[Any]) -> None:
         """Process what a read has returned."""

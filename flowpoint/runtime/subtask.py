@@ -29,6 +29,7 @@ from flowpoint.runtime.captures import Capture, Captures
 from flowpoint.runtime.channel_state import Recording
 from flowpoint.runtime.closing import close_quietly, finish
 from flowpoint.runtime.failures import engine_class
+from flowpoint.runtime.merging import merge
 from flowpoint.runtime.parts import Captured, KeyedPart, SinkPart
 from flowpoint.runtime.slices import SliceSize, cut
 from flowpoint.runtime.subtask_parts import Counters, SubtaskParts
@@ -56,6 +57,7 @@ class Subtask:
         self._parts = built.parts
         self._clock_ms = built.clock_ms
         self._log = built.log
+        self._end_copy = built.end_copy
         self._slice = SliceSize(built.slice_max)
         self._sink = next((part for part in built.parts if isinstance(part, SinkPart)), None)
         self._keyed = [part for part in built.parts if isinstance(part, KeyedPart)]
@@ -104,6 +106,8 @@ class Subtask:
                 raise
             text = "a source, sink or function of this subtask has cancelled its caller; let it raise another exception"
             raise UserCodeError(text) from error
+        finally:
+            self._end_copy()
 
     async def _begin(self) -> None:
         # Receivers without a watermark of their own are told the restored one.
@@ -185,7 +189,7 @@ class Subtask:
             self._slice.adapt(len(part), self._records_made - made, computed - begun + self._held, in_all)
             if self._pipeline.assigners:
                 await self._follow_assigners()
-            await self._spill()
+            await self._spill(len(part))
             # Let the links, the other subtasks and the control messages of this worker have their turn.
             await asyncio.sleep(0)
             if start < count:
@@ -202,6 +206,7 @@ class Subtask:
 
     async def _deliver(self, batch: Batch | None) -> None:
         """Hand what the pipeline produced to the sink or the outputs, and its side outputs to theirs."""
+        self._end_copy()
         if self._sink is not None:
             if batch:
                 self.counters.records_out += len(batch)
@@ -220,13 +225,20 @@ class Subtask:
         turns: list[None] = []
         begun = self._now()
         turn = asyncio.get_running_loop().call_soon(turns.append, None)
-        await sink.write(values)
+        try:
+            await sink.write(values)
+        finally:
+            self._end_copy()
         if not turns:
             turn.cancel()
             self._held = self._now() - begun
 
-    async def _spill(self) -> None:
-        """Write changed state early where it has outgrown its memory, and go on with merging what is durable."""
+    async def _spill(self, records: int) -> None:
+        """Write changed state early where it has outgrown its memory, and go on with merging what is durable.
+
+        Args:
+            records: that were processed since the last time.
+        """
         for part in self._keyed:
             with _naming(part):
                 needs_spill = part.backend.needs_spill()
@@ -235,7 +247,7 @@ class Subtask:
                     await self._wait()
                 self._captures.put_spill(part.uid, part.freeze())
             with _naming(part):
-                part.backend.merge_some()
+                await merge(part.backend, records, self._now)
 
     async def _wait_for_room(self) -> None:
         """Wait until every output has credit: this is where a slow consumer slows its producer."""

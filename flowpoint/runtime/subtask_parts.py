@@ -13,6 +13,7 @@ from flowpoint.runtime.channel_state import RestoredBatch
 from flowpoint.runtime.outputs import Outputs
 from flowpoint.runtime.parts import Part
 from flowpoint.runtime.pipeline import Pipeline
+from flowpoint.state.backend import nothing
 
 
 @dataclass(slots=True)
@@ -34,7 +35,10 @@ class Counters:
 
 @dataclass(slots=True)
 class SubtaskParts:
-    """Everything `runtime.assembly` built for one subtask."""
+    """Everything `runtime.assembly` built for one subtask.
+
+    end_copy: asked when user code has returned, before anything of it goes on (`Host.end_copy`).
+    """
 
     id: SubtaskId
     attempt: int
@@ -45,6 +49,7 @@ class SubtaskParts:
     report: Report
     clock_ms: Callable[[], int]
     log: Callable[[str], None]
+    end_copy: Callable[[], None] = nothing
     slice_max: int = 4096
     restored: list[RestoredBatch] = field(default_factory=list)
     write_channels: WriteChannels | None = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flowpoint.codec.keys import GroupCache
+from flowpoint.codec.placement import GroupCache
 from flowpoint.codec.values import Codec
 from flowpoint.model.plan import EdgeSpec, JobPlan, OperatorSpec, Partition, SubtaskId
 from flowpoint.model.settings import Settings

@@ -96,6 +96,9 @@ class SimHost:
         delay = self._world.delays.uniform(*SPAWN_DELAY)
         return await self._process.perform("start_process", role, attempt, delay, 0.001)
 
+    def end_copy(self) -> None:
+        """See `host.base.Host`. Nobody forks here."""
+
     async def kill_stale(self, pid: int, start_time: float) -> bool:
         self._process.require_alive("kill_stale")
 

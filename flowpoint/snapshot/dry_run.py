@@ -10,19 +10,20 @@ Not here: where the declared states come from (`launch.dry_run`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from flowpoint.codec.registry import TypeRegistry
 from flowpoint.codec.values import Codec
 from flowpoint.errors import FlowPointError
-from flowpoint.snapshot.keyed_state import MAP, Found, KeyedState, StateInFile, StatePart
+from flowpoint.snapshot.keyed_state import MAP, Found, KeyedState
 from flowpoint.snapshot.location import locate
 from flowpoint.snapshot.opened import Operator, Snapshot
 from flowpoint.snapshot.value_text import text_of
 from flowpoint.state.declarations import DeclaredStates
 from flowpoint.state.evolution import Evolution, StoredState, evolve
+from flowpoint.state.key_functions import note_on_keys
 from flowpoint.state.spec import StateSpec
 from flowpoint.state.stored_values import StoredCodec
 
@@ -91,9 +92,18 @@ def try_out(snapshot: Snapshot, declared: Mapping[str, DeclaredStates], registry
     for uid, operator in snapshot.operators.items():
         states = declared.get(uid, DeclaredStates({}, {}))
         trial = _Trial(operator, states.every, registry, is_gone=uid not in declared)
-        found = {**operator.states, **{state.name: state for state in _broadcast_states(snapshot, operator)}}
+        found: dict[str, KeyedState] = {**operator.states, **operator.broadcast_states}
         reports.extend(map(trial.report, found.values()))
     return reports
+
+
+def notes_on_keys(snapshot: Snapshot, declared: Mapping[str, DeclaredStates]) -> list[str]:
+    """What can and what cannot be told of changed key functions, a sentence per operator. Arguments as in `try_out`."""
+    notes = []
+    for uid, operator in snapshot.operators.items():
+        key_by = {spec.key_by for spec in declared[uid].keyed.values()} if uid in declared else set()
+        notes += [note_on_keys(uid, operator.subtasks, digest) for digest in key_by]
+    return [note for note in notes if note]
 
 
 class _Trial:
@@ -142,20 +152,6 @@ class _Trial:
                 report.changed += self._before.encode(value) != self._after.encode(after)
             except FlowPointError as error:
                 report.fail(key, error)
-
-
-def _broadcast_states(snapshot: Snapshot, operator: Operator) -> Iterator[KeyedState]:
-    """Broadcast states, which every subtask has whole: those of the first one."""
-    holder = next((index for index, subtask in enumerate(operator.subtasks) if subtask.broadcast), None)
-    if holder is None:
-        return
-    readers = [snapshot.reader(file) for file in reversed(operator.subtasks[holder].broadcast)]
-    everything = (0, snapshot.max_parallelism - 1)
-    for name in sorted({name for reader in readers for name, _ in reader.states}):
-        files = [StateInFile(reader, name, snapshot.codec, snapshot.max_parallelism, everything) for reader in readers]
-        schema = operator.subtasks[holder].states.get(name, {})
-        part = StatePart(holder, everything, [file for file in files if file.refs])
-        yield KeyedState(name, MAP, schema, snapshot.max_parallelism, [part])
 
 
 def _described(kind: Any, version: int) -> str:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from flowpoint.codec.keys import place_of, place_width
+from flowpoint.codec.placement import place_of, place_width
 from flowpoint.codec.raw import RawCodec, RawEnum, RawObject, bare_name
 from flowpoint.codec.registry import encode_enum
 from flowpoint.errors import IncompatibleStateError, SnapshotError

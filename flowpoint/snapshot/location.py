@@ -13,12 +13,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from flowpoint.errors import NotFoundError, SnapshotError, StorageError
+from flowpoint.errors import NotFoundError, SnapshotError
 from flowpoint.host.blocking import BlockingDisk, new_id, run_now
 from flowpoint.model.manifest import SAVEPOINT, Manifest
 from flowpoint.snapshot import names
 from flowpoint.snapshot.manifests import read_manifest
-from flowpoint.snapshot.storage import FolderStorage, Storage
+from flowpoint.snapshot.storage import FolderStorage, Storage, refused
 
 _FILE_SCHEME = "file://"
 _MANIFEST_BYTES_MAX = 256 << 20
@@ -64,7 +64,7 @@ def _check_there(folder: str) -> None:
     except (FileNotFoundError, NotADirectoryError):
         raise NotFoundError(f"there is no snapshot at {folder}: {_what_is_there(folder)}") from None
     except OSError as error:
-        raise StorageError(f"cannot read {file}: {error.strerror}; check its permissions") from error
+        raise refused("look at", file, error) from error
     if size > _MANIFEST_BYTES_MAX:
         raise SnapshotError(
             f"the manifest {file} is damaged: it has {size} bytes; put back an intact copy of this file"

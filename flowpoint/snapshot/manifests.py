@@ -14,12 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from xxhash import xxh3_64
-
-from flowpoint.errors import BadRecordError, SnapshotError, StorageError
+from flowpoint.errors import BadRecordError, SnapshotError
 from flowpoint.model.manifest import MANIFEST_FORMAT, Manifest, OperatorState, StateFile, SubtaskState
 from flowpoint.snapshot import encoding, names
-from flowpoint.snapshot.storage import SLICE_BYTES, Storage
+from flowpoint.snapshot.measured import measured
+from flowpoint.snapshot.storage import Storage
 
 WHAT = "manifest"
 
@@ -104,13 +103,17 @@ async def read_manifest(storage: Storage, directory: str) -> Manifest:
 
 
 async def verify(storage: Storage, manifest: Manifest, *, deep: bool) -> list[Damage]:
-    """What is wrong with the files that a manifest names: existence and size, and checksums if `deep`."""
+    """What is wrong with the files that a manifest names: existence and size, and checksums if `deep`.
+
+    Raises:
+        StorageError: one of them cannot be read at the moment, which is no damage.
+    """
     damages = [await verify_file(storage, file, deep=deep) for file in manifest.files()]
     return [damage for damage in damages if damage is not None]
 
 
 async def verify_file(storage: Storage, file: StateFile, *, deep: bool) -> Damage | None:
-    """What is wrong with one file, if anything: see `verify`."""
+    """What is wrong with one file, if anything. Raises as `verify`."""
     problem = await (check_file(storage, file) if deep else _check_size(storage, file))
     return Damage(file.path, problem) if problem else None
 
@@ -231,36 +234,34 @@ def _check_fields(data: Any, expected: Mapping[str, type], path: str, where: str
 
 
 async def _check_size(storage: Storage, file: StateFile) -> str:
-    """What is wrong with a file's size, or "". One byte before the expected end is there, none after it."""
+    """What is wrong with a file's size, or "". One byte before the expected end is there, none after it.
+
+    Raises:
+        StorageError: it cannot be read at the moment.
+    """
     offset = max(file.bytes - 1, 0)
     try:
         tail = await storage.get(file.path, offset, 2)
     except FileNotFoundError:
         return "missing"
-    except StorageError as error:
-        return f"unreadable: {error}"
     if len(tail) == file.bytes - offset:
         return ""
     return f"{'longer' if len(tail) > file.bytes - offset else 'shorter'} than the {file.bytes} bytes it must have"
 
 
 async def check_file(storage: Storage, file: StateFile) -> str:
-    """What is wrong with a file's bytes, or ""."""
-    digest = xxh3_64()
-    seen = 0
+    """What is wrong with a file's bytes, or "".
+
+    Raises:
+        StorageError: they cannot be read at the moment.
+    """
     try:
-        while data := await storage.get(file.path, seen, SLICE_BYTES):
-            digest.update(data)
-            seen += len(data)
+        size, checksum = await measured(storage, file.path)
     except FileNotFoundError:
         return "missing"
-    except StorageError as error:
-        return f"unreadable: {error}"
-    if seen != file.bytes:
-        return f"{seen} bytes long instead of {file.bytes}"
-    if digest.hexdigest() != file.checksum:
-        return f"checksum {digest.hexdigest()} instead of {file.checksum}"
-    return ""
+    if size != file.bytes:
+        return f"{size} bytes long instead of {file.bytes}"
+    return f"checksum {checksum} instead of {file.checksum}" if checksum != file.checksum else ""
 
 
 assert set(_FIELDS) | set(_OPTIONAL_FIELDS) | {"format"} == {field.name for field in fields(Manifest)}

@@ -14,6 +14,7 @@ from flowpoint.host.base import Host
 from flowpoint.snapshot.memory import MemoryObjects, MemoryStorage
 from flowpoint.snapshot.memory_client import CoordinatorStorage
 from flowpoint.snapshot.memory_server import MemoryServer
+from flowpoint.snapshot.rereading import PatientStorage
 from flowpoint.snapshot.storage import FolderStorage, Storage
 
 MEMORY = "memory"
@@ -51,7 +52,7 @@ class FolderPlace:
     """A folder, by its absolute path."""
 
     def __init__(self, host: Host, root: str) -> None:
-        self.storage: Storage = FolderStorage(host.disk, host.new_id, root)
+        self.storage: Storage = PatientStorage(FolderStorage(host.disk, host.new_id, root))
         self.name = self.address = root
 
     def path(self, name: str) -> str:
@@ -92,4 +93,4 @@ def open_storage(host: Host, address: str) -> Storage:
     """A worker's way to the storage of its job, by what `Place.open` gave."""
     if address.startswith(_IN_MEMORY):
         return CoordinatorStorage(host, address.removeprefix(_IN_MEMORY))
-    return FolderStorage(host.disk, host.new_id, address)
+    return PatientStorage(FolderStorage(host.disk, host.new_id, address))

@@ -22,6 +22,7 @@ from flowpoint.model.manifest import SAVEPOINT, Manifest
 from flowpoint.snapshot import names
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.manifests import read_manifest, write_manifest
+from flowpoint.snapshot.rereading import patiently
 from flowpoint.snapshot.storage import FolderStorage, Storage, refused
 
 
@@ -50,9 +51,12 @@ async def find_snapshot(disk: Disk, new_id: Callable[[], str], path: str) -> Fou
     Raises:
         NotFoundError: there is none.
         SnapshotError: its manifest is damaged.
-        StorageError: it cannot be read at the moment.
+        UnreadableError: it cannot be read at the moment.
     """
-    path = snapshot_path(path)
+    return await patiently(lambda: _find(disk, new_id, snapshot_path(path)))
+
+
+async def _find(disk: Disk, new_id: Callable[[], str], path: str) -> FoundSnapshot:
     if not await _has_manifest(disk, path):
         raise NotFoundError(
             f"there is no snapshot at {path}: it has no {names.MANIFEST}; give the folder of a savepoint "

@@ -35,7 +35,12 @@ Names = list[str]
 SLICE_BYTES = 1024 * 1024
 """How much is read or copied between two turns of the loop."""
 
+_NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+"""What a path is answered with at which there is no file: a folder in its place is damage, not trouble of the disk."""
+
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_HANDLES = frozenset({errno.EMFILE, errno.ENFILE})
+_READS = frozenset({"read", "open", "list", "look at"})
 _NO_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
@@ -120,7 +125,7 @@ class FolderStorage:
         path = self._path(name)
         try:
             return await self._disk.read(path, offset, size)
-        except (FileNotFoundError, NotADirectoryError):
+        except _NO_FILE:
             raise FileNotFoundError(errno.ENOENT, "no such object", path) from None
         except OSError as error:
             raise refused("read", path, error) from error
@@ -131,7 +136,7 @@ class FolderStorage:
         path = self._path(name)
         try:
             return await self._disk.open(path)
-        except (FileNotFoundError, NotADirectoryError):
+        except _NO_FILE:
             raise FileNotFoundError(errno.ENOENT, "no such object", path) from None
         except OSError as error:
             raise refused("open", path, error) from error
@@ -317,7 +322,12 @@ class LocalFile:
         return self
 
     async def __anext__(self) -> bytes:
-        data = await self._disk.read(self._path, self._offset, SLICE_BYTES)
+        try:
+            data = await self._disk.read(self._path, self._offset, SLICE_BYTES)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise refused("read", self._path, error) from error
         if not data:
             raise StopAsyncIteration
         self._offset += len(data)
@@ -355,14 +365,19 @@ def _parent(name: str) -> str:
 
 
 def _reason(error: OSError) -> str:
-    return error.strerror or type(error).__name__
+    symbol = errno.errorcode.get(error.errno or 0, "")
+    return f"{error.strerror or type(error).__name__}{symbol and f' ({symbol})'}"
 
 
 def refused(what: str, path: str, error: OSError) -> StorageError:
     """The StorageError for an OSError: what could not be done, what was seen, what to do."""
     if error.errno in _FULL:
         return StorageFull(f"cannot {what} {path}: the disk is full; free some space there")
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+    if error.errno in _NO_HANDLES:
+        advice = "raise the limit of open files (`ulimit -n`)"
+    elif error.errno in (errno.EACCES, errno.EPERM) and what in _READS:
+        advice = "give this user the right to read there"
+    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         advice = "give this user the right to write there, or choose another checkpoint.storage"
     elif error.errno == errno.ENOENT:
         advice = "something else removed it or its folder; let nothing else write there"

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from flowpoint.codec.keys import place_width, places_of
+from flowpoint.codec.placement import place_width, places_of
 from flowpoint.codec.raw import RawEnum, RawObject
 from flowpoint.errors import BadRecordError, IncompatibleStateError, SnapshotError, StorageError
 from flowpoint.host.blocking import run_now
@@ -40,6 +40,13 @@ class Report:
     entries: int = 0
     bytes: int = 0
     damages: list[Damage] = field(default_factory=list)
+    unreadable: list[Damage] = field(default_factory=list)
+    """Files that cannot be read at the moment: nothing is known of them."""
+
+    @property
+    def is_proof(self) -> bool:
+        """Whether everything was looked at and is whole."""
+        return not self.damages and not self.unreadable
 
 
 def verify(snapshot: Snapshot) -> Report:
@@ -55,7 +62,10 @@ def verify(snapshot: Snapshot) -> Report:
             for file in subtask.every_file():
                 if file.path not in seen:
                     seen.add(file.path)
-                    _check_file(snapshot, subtask, file, report)
+                    try:
+                        _check_file(snapshot, subtask, file, report)
+                    except StorageError as error:
+                        report.unreadable.append(Damage(file.path, str(error)))
     return report
 
 
@@ -94,7 +104,7 @@ def _check_file(snapshot: Snapshot, subtask: SubtaskState, file: StateFile, repo
         return
     try:
         reader = snapshot.reader(file)
-    except (SnapshotError, IncompatibleStateError, StorageError) as error:
+    except (SnapshotError, IncompatibleStateError) as error:
         report.damages.append(Damage(file.path, str(error)))
         return
     if reader.entries != file.entries:
@@ -118,7 +128,7 @@ def _check_channels(snapshot: Snapshot, file: StateFile, report: Report) -> None
             for _, batch in read_channels(file, data, snapshot.codec, everything):
                 report.blocks += 1
                 seen += len(batch)
-    except (SnapshotError, BadRecordError, StorageError, ValueError) as error:
+    except (SnapshotError, BadRecordError, ValueError) as error:
         report.damages.append(Damage(file.path, str(error)))
         return
     report.entries += seen

@@ -21,7 +21,8 @@ from xxhash import xxh3_64
 from flowpoint.errors import StorageError, StorageFull
 from flowpoint.model.manifest import SEAL, StateFile
 from flowpoint.snapshot import names
-from flowpoint.snapshot.storage import SLICE_BYTES, Storage
+from flowpoint.snapshot.measured import measured
+from flowpoint.snapshot.storage import Storage
 from flowpoint.state.key_functions import told
 
 BASE = "base"
@@ -152,23 +153,12 @@ async def save_file(storage: Storage, path: str, name: str) -> StateFile:
         StorageError: it could not be copied.
     """
     await storage.adopt(path, name)
-    size, checksum = await _hashed(storage, name)
+    size, checksum = await measured(storage, name)
     return StateFile(name, OUTPUT, size, checksum)
 
 
 async def _adopt(storage: Storage, path: str, name: str, groups: tuple[int, int]) -> StateFile:
     """Take a native file over. It may be there already, from a try that met a full disk: it is the same then."""
     await storage.adopt(path, name)
-    size, checksum = await _hashed(storage, name)
+    size, checksum = await measured(storage, name)
     return StateFile(name, NATIVE, size, checksum, 0, groups, {"file": path.rpartition("/")[2]})
-
-
-async def _hashed(storage: Storage, name: str) -> tuple[int, str]:
-    """The size and checksum of an object."""
-    digest = xxh3_64()
-    size = 0
-    while data := await storage.get(name, size, SLICE_BYTES):
-        digest.update(data)
-        size += len(data)
-        await asyncio.sleep(0)
-    return size, digest.hexdigest()

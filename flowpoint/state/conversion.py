@@ -23,7 +23,7 @@ from typing import Any
 
 from flowpoint.codec.raw import RawEnum, RawObject, bare_name
 from flowpoint.codec.registry import PYDANTIC_REST, shape_of
-from flowpoint.codec.values import shortened
+from flowpoint.codec.shortened import shortened
 from flowpoint.state.heads import MADE_OF, has_classes, head_of, head_of_value, looks_above, members
 from flowpoint.state.schema import CLASSES, RECORDS, FieldSchema, Form, TypeSchema
 from flowpoint.state.stored_values import Convert

@@ -23,7 +23,8 @@ from functools import cached_property
 from typing import Any
 
 from flowpoint.codec.registry import TypeRegistry
-from flowpoint.codec.values import Codec, shortened
+from flowpoint.codec.shortened import shortened
+from flowpoint.codec.values import Codec
 from flowpoint.errors import FlowPointError, IncompatibleStateError, SnapshotError
 from flowpoint.state.conversion import Conversions, Misfit
 from flowpoint.state.schema import TypeSchema

@@ -16,7 +16,7 @@ import msgpack
 from xxhash import xxh3_64_intdigest
 
 from flowpoint.codec.key_types import KEY_TYPES_MAX, key_types
-from flowpoint.codec.keys import place_width
+from flowpoint.codec.placement import place_width
 from flowpoint.codec.values import Codec
 from flowpoint.state.file_format import END, FORMAT, HEADER, MAGIC, PLACE, TRAILER, BlockRef, Entries, RawBlock, seal_of
 from flowpoint.state.spec import TOMBSTONE, has_tombstone

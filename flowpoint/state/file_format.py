@@ -12,7 +12,7 @@ ones. The footer tells which block holds which key groups, so a reader that take
 their blocks; it may be given a function that reads a range instead of all bytes.
 
 "places" may be missing. Where it stands, the entries of each state are in the order of their places
-(`codec.keys.place_of`), and it lists these, 4 bytes each (little-endian): so a reader finds one key by reading one block
+(`codec.placement.place_of`), and it lists these, 4 bytes each (little-endian): so a reader finds one key by reading one block
 (`restored.py`).
 
 Invariants: an entry occurs at most once in a file; format 1 stays readable for ever (a golden file pins it). The seal,
@@ -33,7 +33,8 @@ from typing import Any, Final, TypeAlias
 import msgpack
 from xxhash import xxh3_64_intdigest
 
-from flowpoint.codec.values import Codec, shortened
+from flowpoint.codec.shortened import shortened
+from flowpoint.codec.values import Codec
 from flowpoint.errors import BadRecordError, IncompatibleStateError, SnapshotError
 from flowpoint.state.spec import KINDS
 

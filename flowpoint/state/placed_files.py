@@ -1,6 +1,6 @@
 """One state in the files of a snapshot, read a key at a time or as one merged stream, without taking it over first.
 
-Each file is clipped to the places (`codec.keys.place_of`) that count of it. Files come oldest first: where two of them
+Each file is clipped to the places (`codec.placement.place_of`) that count of it. Files come oldest first: where two of them
 say something of a key, the later one is right.
 
     find      looks newest file first; a file says by its index alone that it has nothing, else one block is read

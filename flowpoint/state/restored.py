@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Any
 
-from flowpoint.codec.keys import place_of
+from flowpoint.codec.placement import place_of
 from flowpoint.state.placed_files import PLACES_END, PlacedFiles
 from flowpoint.state.spec import ABSENT, TOMBSTONE, has_tombstone
 from flowpoint.state.tables import Base, MapBase, Source

@@ -3,7 +3,7 @@
 Entries in memory come in any order: they go into buckets of a few hundred neighbours each, and a bucket is sorted when
 it is its turn. What a base has on the disk comes in order already, and is merged in.
 
-Not here: what a place is (`codec.keys.place_of`), which entries there are (`frozen.py`).
+Not here: what a place is (`codec.placement.place_of`), which entries there are (`frozen.py`).
 """
 
 from __future__ import annotations

@@ -23,9 +23,12 @@ from flowpoint.codec.keys import canonical
 from flowpoint.codec.values import IMMUTABLE, SCALARS, Codec, is_immutable
 from flowpoint.state.spec import ABSENT, TOMBSTONE, StateSpec
 
-_ENTRY_OVERHEAD: Final = 160
+ENTRY_OVERHEAD: Final = 160
+"""Bytes: what every entry weighs, and what its key and value come on top of."""
 _SAMPLE_EVERY: Final = 64
-
+_UNCHANGING: Final = IMMUTABLE | {type(TOMBSTONE)}
+"""Types of values that nobody can change, which are handed out as they are. The marks are among them: no codec knows
+them."""
 
 Source: TypeAlias = tuple[Iterator[Any], Callable[[Any], Any]]
 """All keys of a layer, and the function from such a key to its value: no object is made per entry."""
@@ -50,7 +53,7 @@ class Base(Protocol):
         """Whether `in_memory` has the key."""
 
     def stored(self) -> Iterator[tuple[int, Any, Any]]:
-        """(place, key, value) of entries that are not in memory, in the order of places (`codec.keys.place_of`)."""
+        """(place, key, value) of entries that are not in memory, in the order of places (`codec.placement.place_of`)."""
 
     def holding(self, places: tuple[int, int], keys: Sequence[Any]) -> set[Any]:
         """Those of some keys, all of which are at places in [from, up to), for which there is an entry here."""
@@ -69,10 +72,10 @@ class MapBase(Base, Protocol):
 def weigh(codec: Codec, key: Any, value: Any) -> int:
     """Roughly the bytes of memory that an entry takes."""
     if type(value) in SCALARS:
-        return _ENTRY_OVERHEAD + sys.getsizeof(key) + sys.getsizeof(value)
+        return ENTRY_OVERHEAD + sys.getsizeof(key) + sys.getsizeof(value)
     # Objects in containers take a few times the room of their bytes.
     size = 0 if value is TOMBSTONE else 4 * len(codec.encode(value))
-    return _ENTRY_OVERHEAD + sys.getsizeof(key) + size
+    return ENTRY_OVERHEAD + sys.getsizeof(key) + size
 
 
 class Weight:
@@ -136,9 +139,9 @@ class LayeredTable:
         for layer in reversed(self.frozen):
             value = layer.get(key, ABSENT)
             if value is not ABSENT:
-                return value if value is TOMBSTONE or type(value) in IMMUTABLE else self._codec.copy(value)
+                return value if type(value) in _UNCHANGING else self._codec.copy(value)
         value = self.base.get(key)
-        if self.base.must_copy and type(value) not in IMMUTABLE and value is not ABSENT:
+        if self.base.must_copy and type(value) not in _UNCHANGING:
             return self._codec.copy(value)
         return value
 
@@ -209,9 +212,9 @@ class LayeredMapTable:
             entries = layer.get(key)
             value = ABSENT if entries is None else entries.get(map_key, ABSENT)
             if value is not ABSENT:
-                return value if value is TOMBSTONE or type(value) in IMMUTABLE else self._codec.copy(value)
+                return value if type(value) in _UNCHANGING else self._codec.copy(value)
         value = self.base.get((key, map_key))
-        if self.base.must_copy and type(value) not in IMMUTABLE and value is not ABSENT:
+        if self.base.must_copy and type(value) not in _UNCHANGING:
             return self._codec.copy(value)
         return value
 
@@ -251,8 +254,7 @@ class LayeredMapTable:
             merged = {k: value if is_immutable(value) else self._codec.copy(value) for k, value in merged.items()}
         for layer in self.frozen:
             for map_key, value in layer.get(key, {}).items():
-                shared = value is TOMBSTONE or type(value) in IMMUTABLE
-                merged[map_key] = value if shared else self._codec.copy(value)
+                merged[map_key] = value if type(value) in _UNCHANGING else self._codec.copy(value)
         merged |= self.dirty.get(key, {})
         return {map_key: value for map_key, value in merged.items() if value is not TOMBSTONE}
 

@@ -27,6 +27,27 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.fixture
+def counting(shell: Shell, backend: str, parallelism: int) -> Running:
+    """COUNTING, just started."""
+    return start_counting(shell, backend, parallelism)
+
+
+@pytest.fixture
+def checkpointed(counting: Running) -> Running:
+    """The same with two checkpoints, so that there is something to go on from."""
+    counting.wait_for("checkpoint_completed", 2)
+    return counting
+
+
+def assert_ends_exactly(shell: Shell, running: Running) -> None:
+    """The job finishes, and its output is that of a plain loop."""
+    done = running.wait()
+
+    assert done.code == 0, done
+    assert_counted(shell)
+
+
 def let_run(running: Running, seconds: float) -> None:
     """Let a job go on for a moment that matters to nobody: any moment is right for a kill."""
     end = time.monotonic() + seconds
@@ -35,75 +56,59 @@ def let_run(running: Running, seconds: float) -> None:
 
 @EVERYWHERE
 def test_when_one_worker_is_killed_at_random_moments_then_the_output_is_exact(
-    shell: Shell, backend: str, parallelism: int
+    shell: Shell, counting: Running, backend: str, parallelism: int
 ) -> None:
     chance = random.Random(f"{backend}{parallelism}")
-    running = start_counting(shell, backend, parallelism)
 
     for attempt in (1, 2):
-        running.wait_for("running", attempt)
-        let_run(running, chance.uniform(0.0, 0.6))
+        counting.wait_for("running", attempt)
+        let_run(counting, chance.uniform(0.0, 0.6))
         kill(chance.choice(shell.recorded_workers("counting")))
-        assert "was killed by signal 9" in running.wait_for("worker_lost", attempt)["text"]
-    done = running.wait()
+        assert "was killed by signal 9" in counting.wait_for("worker_lost", attempt)["text"]
 
-    assert done.code == 0, done
-    assert_counted(shell)
+    assert_ends_exactly(shell, counting)
 
 
 @ROCKSDB_3
 def test_when_all_workers_are_killed_then_it_is_one_restart_and_the_output_is_exact(
-    shell: Shell, backend: str, parallelism: int
+    shell: Shell, checkpointed: Running
 ) -> None:
-    running = start_counting(shell, backend, parallelism)
-    running.wait_for("checkpoint_completed", 2)
-
     for pid in shell.recorded_workers("counting"):
         kill(pid)
-    done = running.wait()
 
-    assert done.code == 0, done
-    assert len(running.events("running")) == 2
-    assert_counted(shell)
+    assert_ends_exactly(shell, checkpointed)
+    assert len(checkpointed.events("running")) == 2
 
 
 @HEAP_2
 def test_when_a_worker_is_killed_during_the_recovery_from_another_kill_then_the_output_is_exact(
-    shell: Shell, backend: str, parallelism: int
+    shell: Shell, checkpointed: Running
 ) -> None:
-    running = start_counting(shell, backend, parallelism)
-    running.wait_for("checkpoint_completed", 2)
     first, *others = shell.recorded_workers("counting")
 
     kill(first)
-    running.wait_for("restarting")
+    checkpointed.wait_for("restarting")
     kill(others[0])
-    running.wait_for("running", 2)
-    done = running.wait()
+    checkpointed.wait_for("running", 2)
 
-    assert done.code == 0, done
-    assert len(running.events("worker_lost")) == 2
-    assert_counted(shell)
+    assert_ends_exactly(shell, checkpointed)
+    assert len(checkpointed.events("worker_lost")) == 2
 
 
 @ROCKSDB_3
 def test_when_the_replacement_is_killed_before_records_flow_then_the_output_is_exact(
-    shell: Shell, backend: str, parallelism: int
+    shell: Shell, checkpointed: Running
 ) -> None:
-    running = start_counting(shell, backend, parallelism)
-    running.wait_for("checkpoint_completed", 2)
     before = shell.recorded_workers("counting")
 
     kill(before[0])
-    running.wait_for("restarting")
-    running.wait_until(lambda: set(shell.recorded_workers("counting")) - set(before), "replacement")
+    checkpointed.wait_for("restarting")
+    checkpointed.wait_until(lambda: set(shell.recorded_workers("counting")) - set(before), "replacement")
     for pid in set(shell.recorded_workers("counting")) - set(before):
         kill(pid)
-    done = running.wait()
 
-    assert done.code == 0, done
-    assert len(running.events("worker_lost")) == 2
-    assert_counted(shell)
+    assert_ends_exactly(shell, checkpointed)
+    assert len(checkpointed.events("worker_lost")) == 2
 
 
 @SOME
@@ -117,12 +122,10 @@ def test_when_the_coordinator_is_killed_then_the_same_command_continues_and_says
 
     second = start_counting(shell, backend, parallelism)
     restored = second.wait_for("restored")
-    done = second.wait()
 
-    assert done.code == 0, done
+    assert_ends_exactly(shell, second)
     assert restored["data"]["checkpoint"] >= newest
     assert f"continuing from checkpoint {restored['data']['checkpoint']}" in restored["text"]
-    assert_counted(shell)
 
 
 def test_when_coordinators_are_killed_at_random_moments_then_the_output_is_exact(shell: Shell) -> None:
@@ -133,10 +136,8 @@ def test_when_coordinators_are_killed_at_random_moments_then_the_output_is_exact
         # Some of these moments are before the job runs at all.
         let_run(running, chance.uniform(0.3, 1.4))
         running.kill()
-    done = start_counting(shell, "heap", 2).wait()
 
-    assert done.code == 0, done
-    assert_counted(shell)
+    assert_ends_exactly(shell, start_counting(shell, "heap", 2))
 
 
 BLOCKED = """

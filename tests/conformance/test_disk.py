@@ -37,6 +37,15 @@ async def check_a_part_of_a_file_can_be_read(a: Host, b: Host, folder: str) -> N
     assert await a.disk.read(f"{folder}/f", 0, 0) == b""
 
 
+async def check_a_folder_is_not_read_as_a_file(a: Host, b: Host, folder: str) -> None:
+    await a.disk.make_dirs(folder)
+
+    with pytest.raises(IsADirectoryError):
+        await a.disk.read(folder)
+    with pytest.raises(IsADirectoryError):
+        await a.disk.open(folder)
+
+
 async def check_reading_a_missing_file_fails(a: Host, b: Host, folder: str) -> None:
     with pytest.raises(FileNotFoundError):
         await a.disk.read(f"{folder}/none")

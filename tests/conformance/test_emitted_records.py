@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowpoint.api.functions import CoProcessFunction, KeyedProcessFunction
-from flowpoint.codec.keys import GroupCache
+from flowpoint.codec.placement import GroupCache
 from flowpoint.codec.values import Codec, TypeRegistry
 from flowpoint.model.elements import Batch
 from flowpoint.runtime.operators.calls import Port

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from flowpoint.codec.keys import canonical, group_of
+from flowpoint.codec.keys import canonical
+from flowpoint.codec.placement import group_of
 from flowpoint.codec.values import Codec
 from flowpoint.errors import BadRecordError, ConfigError, IncompatibleStateError, InternalError, SnapshotError
 from flowpoint.model.key_groups import group_range
@@ -16,7 +17,9 @@ from flowpoint.model.manifest import StateFile
 from flowpoint.model.settings import StateSettings
 from flowpoint.state.backend import Backend, Frozen
 from flowpoint.state.open import open_backend
+from flowpoint.state.rocksdb import RocksBase
 from flowpoint.state.spec import ABSENT, TOMBSTONE, StateSpec
+from flowpoint.state.tables import LayeredMapTable, LayeredTable
 from tests.conformance.state_jobs import KINDS, LIST, MAP, MAX, VALUE, Job, contents
 
 Open = Callable[[], Backend]
@@ -689,3 +692,26 @@ def test_a_detached_file_of_state_that_has_no_checkpoint_yet_leaves_it_to_the_ne
     job.checkpoint()
 
     assert contents(restored(open_one, savepoint)) == contents(restored(open_one, job)) == {"a": 1}
+
+
+@pytest.mark.parametrize("spec", [LIST, MAP])
+def test_a_deletion_that_hides_a_stored_value_is_read_as_absent_while_all_state_is_being_written(
+    tmp_path: Path, spec: StateSpec
+) -> None:
+    backend = open_backend(KINDS["rocksdb"], Codec(), MAX, str(tmp_path / "state"), "words")
+    job, key = Job(backend), ("a", "b") if spec.is_map else ("a",)
+    table = backend.map_table(spec) if spec.is_map else backend.table(spec)
+    table.put(*key, [1])
+    job.checkpoint()
+    job.merge()
+    assert isinstance(table, LayeredTable | LayeredMapTable)
+    assert isinstance(table.base, RocksBase)
+    table.base.evict(1)
+    table.delete(*key)
+    job.checkpoint()
+    job.merge()
+
+    backend.freeze(full=True)
+
+    assert table.get(*key) is ABSENT
+    backend.close()

@@ -12,7 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from flowpoint.codec.values import Codec
 from flowpoint.state.backend import Backend, Frozen
 from flowpoint.state.open import open_backend
+from flowpoint.state.restored import RestoredBase
+from flowpoint.state.rocksdb import RocksBase
 from flowpoint.state.spec import ABSENT
+from flowpoint.state.tables import LayeredMapTable, LayeredTable
 from tests.conformance.state_jobs import KINDS, MAP, MAX, VALUE, Job, contents
 
 KEYS = st.sampled_from(["a", "b", 0, 1, True, 1.0, None, (1, "x"), "", 2.5])
@@ -118,8 +121,31 @@ class AnyHistoryOnRocks(AnyHistory):
     settings_ = KINDS["rocksdb without memory"]
 
 
+class AnyHistoryInPartInMemory(AnyHistory):
+    """The oldest entries lie in RocksDB; over them changes and deletions in memory."""
+
+    settings_ = KINDS["rocksdb"]
+
+    @rule()
+    def checkpoint(self) -> None:
+        self.freeze(full=False)
+        while self.waiting:
+            self.write(fails=False)
+        self.job.merge()
+
+    @rule(count=st.integers(1, 5))
+    def evict(self, count: int) -> None:
+        for table in (self.job.backend.table(VALUE), self.job.backend.map_table(MAP)):
+            assert isinstance(table, LayeredTable | LayeredMapTable)
+            base = table.base.base if isinstance(table.base, RestoredBase) else table.base
+            if isinstance(base, RocksBase) and not base.must_copy:
+                base.evict(count)
+
+
 BUDGET = settings(deadline=None, suppress_health_check=list(HealthCheck))
 TestAnyHistoryOnHeap = AnyHistory.TestCase
 TestAnyHistoryOnHeap.settings = settings(BUDGET, max_examples=60, stateful_step_count=30)
 TestAnyHistoryOnRocks = AnyHistoryOnRocks.TestCase
 TestAnyHistoryOnRocks.settings = settings(BUDGET, max_examples=40, stateful_step_count=30)
+TestAnyHistoryInPartInMemory = AnyHistoryInPartInMemory.TestCase
+TestAnyHistoryInPartInMemory.settings = settings(BUDGET, max_examples=40, stateful_step_count=40)

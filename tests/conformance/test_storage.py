@@ -113,6 +113,18 @@ async def test_a_missing_object_is_file_not_found(storage: Storage) -> None:
         await storage.get("chk-1-a1/other.json")
 
 
+async def test_a_folder_in_the_place_of_an_object_is_no_object(tmp_path: Path) -> None:
+    host = SystemHost("coordinator", str(tmp_path / "run"))
+    (tmp_path / "storage/chk-1-a1/manifest.json").mkdir(parents=True)
+    storage = FolderStorage(host.disk, host.new_id, str(tmp_path / "storage"))
+
+    with pytest.raises(FileNotFoundError):
+        await storage.get("chk-1-a1/manifest.json")
+    with pytest.raises(FileNotFoundError):
+        await storage.open("chk-1-a1/manifest.json")
+    await host.close()
+
+
 async def test_an_object_is_opened_or_has_to_be_got(storage: Storage) -> None:
     with pytest.raises(FileNotFoundError):
         await storage.open("shared/a.base")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.e2e.shell import Done, Shell, committed
@@ -433,3 +435,11 @@ def test_a_limit_of_open_files_that_is_too_low_for_the_job(shell: Shell) -> None
     shell.prefix = ("sh", "-c", 'ulimit -n 20 && exec "$@"', "sh")
 
     assert_refused(shell.run("run", "good.py"), 2, "may have 20 files open", "ulimit -n 1024")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no full device here")
+@pytest.mark.parametrize("arguments", [["list"], ["--help"], ["list", "--json"]])
+def test_an_answer_that_finds_a_full_disk(shell: Shell, arguments: list[str]) -> None:
+    shell.prefix = ("sh", "-c", 'exec "$@" > /dev/full', "sh")
+
+    assert_refused(shell.run(*arguments), 1, "cannot write to standard output: No space left on device")

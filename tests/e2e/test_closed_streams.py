@@ -35,3 +35,13 @@ def test_a_wrong_command_without_standard_streams_ends_with_its_code(shell: Shel
 
     assert shell.run("run", "nowhere.py").code == 2
     assert shell.run("status", "nothing").code == 3
+
+
+def test_a_function_may_close_the_stream_that_workers_log_to(shell: Shell) -> None:
+    closing = JOB.replace("print(n) or n", "__import__('sys').stdout.close() or n")
+    shell.write("silent.py", closing)
+
+    done = shell.run("run", "silent.py")
+
+    assert done.code == 0, done
+    assert "Traceback" not in shell.run("logs", "silent").out

@@ -83,10 +83,13 @@ def test_a_drained_job_is_run_again_only_with_the_flag_that_says_so(shell: Shell
     shell.run_ok("stop", "totals", "--drain")
     running.wait()
 
+    advised = shell.run("checkpoint", "totals")
     refused = shell.run("run", "totals.py")
     resumed = start(shell, "--resume-drained")
     shell.run_ok("stop", "totals")
 
+    assert advised.code == 3
+    assert "--resume-drained` continues it" in advised.sentence
     assert refused.code == 1
     assert "--resume-drained" in refused.sentence
     assert resumed.wait().code == 0

@@ -140,6 +140,21 @@ def test_when_the_surroundings_fail_the_same_way_for_ever_then_the_job_goes_on(k
     assert len(delays(RestartPolicy(RestartSettings()), 50, replace(LOST, kind=kind))) == 50
 
 
+def test_when_something_cannot_be_read_before_anything_was_deployed_then_the_start_is_refused():
+    policy = RestartPolicy(RestartSettings())
+    unreadable = replace(LOST, kind="UnreadableError", message="cannot read manifest.json")
+
+    assert policy.failure(0.0, LOST) == Restart(0.0)
+    assert policy.failure(0.0, unreadable) == GiveUp("cannot read manifest.json")
+
+
+def test_when_something_cannot_be_read_once_an_attempt_was_deployed_then_the_job_goes_on():
+    policy = RestartPolicy(RestartSettings())
+    policy.deployed()
+
+    assert len(delays(policy, 50, replace(LOST, kind="UnreadableError"))) == 50
+
+
 def test_when_ever_new_user_errors_come_then_what_is_remembered_is_bounded():
     policy = RestartPolicy(RestartSettings())
 

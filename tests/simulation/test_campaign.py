@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from flowpoint.sim.database import EVICTED
 from flowpoint.sim.report import Campaign, Outcome
 from flowpoint.sim.run import simulate
 from flowpoint.sim.scenario import JobScenario
+from flowpoint.sim.world import MOVING
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 100
@@ -27,6 +29,7 @@ print([simulate(seed, JobScenario).digest for seed in reversed(range({AGAIN}))])
 """
 REACHED = (
     "aborted output",
+    EVICTED,
     "bit rot",
     "checkpoint with channel state",
     "declined while restoring",
@@ -43,6 +46,7 @@ REACHED = (
     "fault pause_worker",
     "fault user_errors",
     "killed coordinator in",
+    MOVING,
     "power failure: coordinator in",
     "restored channel state",
     "trapped coordinator",

@@ -12,6 +12,7 @@ from flowpoint.connectors import FileSink
 from flowpoint.coordinator.job import Wishes
 from flowpoint.errors import Fenced, OutcomeUnknown, StorageError, WorkerLost
 from flowpoint.model import messages
+from flowpoint.model.commits import CommitKind
 from flowpoint.sim.faults import FaultKind
 from flowpoint.sim.host import SimHost
 from flowpoint.sim.jobs import OUTPUT, STORAGE
@@ -775,6 +776,62 @@ def test_an_attempt_that_is_not_deployed_in_time_is_tried_again(monkeypatch):
     stage.play(script())
 
     assert stage.story("restarting at once", "the attempt was not deployed within", "storage or a sink hangs")
+    assert stage.output() == once_each(*range(1, 21))
+
+
+class HangingEnd:
+    """The last entry of the job hangs on its way into the commit log, until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._is_open: asyncio.Event | None = None
+        append = CommitLog.append
+
+        async def hang(log, kind, *args, **options):
+            if kind in (CommitKind.FINISHED, CommitKind.STOPPED):
+                self._is_open = self._is_open or asyncio.Event()
+                await self._is_open.wait()
+            return await append(log, kind, *args, **options)
+
+        monkeypatch.setattr(CommitLog, "append", hang)
+
+    def let_go(self) -> None:
+        assert self._is_open is not None
+        self._is_open.set()
+
+
+def test_a_job_whose_end_cannot_be_recorded_says_so_again_and_again_and_ends_when_it_can(monkeypatch):
+    stage = Stage(numbers(21) + ROWS, settings(timeout=2.0))
+    end = HangingEnd(monkeypatch)
+    late = "the end of the job could not be recorded for"
+
+    async def script():
+        run = stage.start()
+        await stage.until(lambda: stage.story("all output is committed", f"{late} 4 s", STORAGE))
+        assert stage.output() == once_each(*range(1, 21))
+        end.let_go()
+        await stage.finish(run)
+
+    stage.play(script())
+
+    assert len(stage.story(late)) == 2 and not stage.story("restarting")
+    assert stage.story("the job is finished")
+
+
+def test_a_job_whose_end_cannot_be_recorded_can_be_cancelled_and_the_next_run_ends_it(monkeypatch):
+    stage = Stage(numbers(21) + ROWS, settings(timeout=2.0))
+
+    async def script():
+        with monkeypatch.context() as patch:
+            HangingEnd(patch)
+            run = stage.start()
+            await stage.until(lambda: stage.story("the end of the job could not be recorded"))
+            stage.ask_to_cancel()
+            await stage.finish(run, code=130)
+        await stage.finish(stage.start())
+
+    stage.play(script())
+
+    assert stage.story("the job is finished")
     assert stage.output() == once_each(*range(1, 21))
 
 

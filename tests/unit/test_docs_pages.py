@@ -7,9 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from flowpoint.cli import live
+from flowpoint.codec import keys, values
+from flowpoint.connectors import line_framing
+from flowpoint.host import processes
+from flowpoint.launch import claim, given_files, http
+from flowpoint.model import key_groups, path_names, texts
+from flowpoint.transport import exchange
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "flowpoint"
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+OPERATORS = (ROOT / "docs" / "operators.md").read_text()
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
 
 NAMED = re.compile(r"`((?:\w+/)*\w+\.py|(?:\w+/)+\w*)`")
@@ -67,3 +76,27 @@ def test_a_path_that_is_not_there_is_found(page: str, missing: list[str]) -> Non
 
 def test_a_word_that_has_two_rows_is_found() -> None:
     assert repeated_words("| word | meaning |\n| a | x |\n| b | y |\n| a | z |\n") == ["a"]
+
+
+LIMITS = {
+    "a job file": f"{given_files.GIVEN_BYTES_MAX >> 20} MiB",
+    "a name of": f"{path_names.NAME_BYTES_MAX} bytes",
+    "`max_parallelism`": f"{key_groups.MAX_PARALLELISM_LIMIT:,} key groups",
+    "a key": f"{keys._NESTING_MAX} levels of tuples and frozensets; a Decimal with {keys._DECIMAL_DIGITS_MAX:,} digits",
+    "a value": f"{values._NESTING_MAX} levels",
+    "a record": f"{exchange.RECORD_BYTES_MAX >> 20} MiB",
+    "a line": f"{line_framing.MAX_LINE >> 20} MiB",
+    "the message": f"{texts.MESSAGE_CHARACTERS_MAX:,} characters, of which {texts.SENTENCE_CHARACTERS_MAX}",
+    "an event": f"{live.EVENT_CHARACTERS_MAX} characters",
+    "the log": f"{claim.LOG_BYTES_MAX >> 20} MiB",
+    "open files": f"{processes._OPEN_FILES_MAX:,}; a job needs {processes._OPEN_FILES_MIN}, and "
+    f"{processes._OPEN_FILES_PER_WORKER} more",
+    "clients": f"{http.READING_MAX} that are sending",
+}
+
+
+@pytest.mark.parametrize(("what", "limit"), LIMITS.items())
+def test_the_limits_in_the_docs_are_those_of_the_code(what: str, limit: str) -> None:
+    rows = [row for row in OPERATORS.splitlines() if row.startswith(f"| {what}")]
+
+    assert len(rows) == 1 and limit in rows[0]

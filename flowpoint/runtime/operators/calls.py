@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Final, NoReturn
 
-from flowpoint.codec.keys import GroupCache
+from flowpoint.codec.placement import GroupCache
 from flowpoint.model.elements import Batch
 from flowpoint.runtime.failures import USER_RAISED, Doing, Place, explain, on_record, refuse_single
 from flowpoint.runtime.operators.context import ProcessContext

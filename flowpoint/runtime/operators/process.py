@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import islice, repeat
 from typing import Any, Final, Protocol
 
-from flowpoint.codec.keys import GroupCache
+from flowpoint.codec.placement import GroupCache
 from flowpoint.errors import UserCodeError
 from flowpoint.model.elements import WATERMARK_MAX, WATERMARK_MIN, Batch
 from flowpoint.runtime.failures import USER_RAISED, Doing, Place, naming, refuse_single, shorten

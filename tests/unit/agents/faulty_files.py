@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from flowpoint.agents.folder_kv import Files
+from flowpoint.agents.files import Files
 
 
 class PowerLost(BaseException):
@@ -81,7 +81,8 @@ class MemoryFiles(Files):
 
     def write(self, path: str, data: bytes) -> None:
         with self._call():
-            assert path not in self.names and os.path.dirname(path) in self.folders, path
+            assert path not in self.names, path
+            self._look_for(os.path.dirname(path))
             inode = max(self.data, default=0) + 1
             self.names[path] = inode
             self.data[inode] = self.durable_data[inode] = data
@@ -113,18 +114,38 @@ class MemoryFiles(Files):
 
     def make_folder(self, path: str) -> None:
         with self._call():
-            assert os.path.dirname(path) in self.folders, path
+            self._look_for(os.path.dirname(path))
             self.folders.add(path)
+
+    def remove_folder(self, path: str) -> bool:
+        with self._call():
+            if any(os.path.dirname(name) == path for name in (*self.names, *self.folders)):
+                return False
+            self.folders.discard(path)
+            return True
+
+    def _look_for(self, folder: str) -> None:
+        if folder not in self.folders:
+            raise FileNotFoundError(errno.ENOENT, "missing", folder)
 
     def sync_folder(self, path: str) -> None:
         with self._call():
-            if path not in self.folders:
-                raise FileNotFoundError(errno.ENOENT, "missing", path)
+            self._look_for(path)
             here = {name: inode for name, inode in self.names.items() if os.path.dirname(name) == path}
             rest = {name: inode for name, inode in self.durable_names.items() if os.path.dirname(name) != path}
             self.durable_names = rest | here
             if path in self.durable_folders:
-                self.durable_folders |= {one for one in self.folders if os.path.dirname(one) == path}
+                there = {one for one in self.folders if os.path.dirname(one) == path}
+                gone = {one for one in self.durable_folders if os.path.dirname(one) == path} - there
+                self._lose({f"{one}/" for one in gone})
+                self.durable_folders = (self.durable_folders - gone) | there
+
+    def _lose(self, prefixes: set[str]) -> None:
+        """A removed folder takes with it what is on the disk below it."""
+        self.durable_names = {
+            name: inode for name, inode in self.durable_names.items() if not any(map(name.startswith, prefixes))
+        }
+        self.durable_folders = {one for one in self.durable_folders if not any(map(one.startswith, prefixes))}
 
     def hold(self, path: str) -> int:
         return -1

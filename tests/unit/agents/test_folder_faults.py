@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from flowpoint.agents import exchange, folder, folder_kv, retention, shell
+from flowpoint.agents import exchange, files, folder, retention, shell
 from flowpoint.agents.core import SaverCore
 from flowpoint.agents.folder_kv import FolderKv
 from flowpoint.agents.opening import system_world
@@ -224,7 +224,7 @@ def test_files_and_their_names_are_synced_before_a_put_is_acknowledged(
         synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
         make_durable(descriptor)
 
-    monkeypatch.setattr(folder_kv, "make_durable", sync)
+    monkeypatch.setattr(files, "make_durable", sync)
     with folder.FolderSaver(tmp_path) as saver:
         at = put(saver, config(), {"large": "x" * 70_000}, id="a")
         made = [path for path in tmp_path.rglob("*") if path.is_dir()]

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from flowpoint.agents.entry_names import commit_name
 from flowpoint.agents.envelope import PUT, Header
 from flowpoint.agents.kv import MemoryKv, Remembered, remember
-from flowpoint.agents.log import Head, StoredIndex, commit_name
+from flowpoint.agents.log import Head
+from flowpoint.agents.stored_index import StoredIndex
 from tests.unit.agents.stores import open_saver
 from tests.unit.agents.test_saver import config, ids, put
 

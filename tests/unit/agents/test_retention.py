@@ -12,7 +12,7 @@ from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
 
-from flowpoint.agents.core import World
+from flowpoint.agents.appending import World
 from flowpoint.agents.folder import FolderSaver
 from flowpoint.agents.saver import CoreSaver
 from flowpoint.errors import ConcurrentRunError, UsageError

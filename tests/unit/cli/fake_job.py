@@ -38,6 +38,8 @@ class FakeJob:
         self.checkpoint_error: Exception | None = None
         self.checkpoint_gate = asyncio.Event()
         self.checkpoint_gate.set()
+        self.stop_gate = asyncio.Event()
+        self.stop_gate.set()
 
     def status(self) -> Data:
         self.calls.append("status")
@@ -94,6 +96,7 @@ class FakeJob:
 
     async def stop(self, to: str = "", *, drain: bool = False) -> Data:
         self.calls.append("stop drained" if drain else "stop")
+        await self.stop_gate.wait()
         return CHECKPOINT
 
     async def cancel(self) -> Data:

@@ -90,6 +90,36 @@ async def test_a_command_is_carried_out_and_tells_so(home: Home, capsys: Capture
     assert job.calls.count(command) == 2
 
 
+async def test_a_stop_that_takes_long_says_what_it_waits_for_and_how_to_end_it_at_once(
+    home: Home, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "PATIENCE_SECONDS", 0.01)
+    job = FakeJob()
+    job.stop_gate.clear()
+    told = ""
+
+    async with serving(home, job):
+        stopping = asyncio.create_task(shell("stop", "words"))
+        async with asyncio.timeout(10):
+            while "\n" not in told:
+                await asyncio.sleep(0.001)
+                told += capsys.readouterr().err
+        assert not stopping.done()
+        job.stop_gate.set()
+        assert await stopping == 0
+
+    waits = "waiting for the last checkpoint of job 'words' and its sinks; `flowpoint cancel words` ends it at once"
+    assert told == f"{waits}\n"
+    assert "stopped after checkpoint 3" in capsys.readouterr().out
+
+
+async def test_a_stop_that_is_answered_at_once_says_nothing_of_waiting(home: Home, capsys: Captured) -> None:
+    async with serving(home, FakeJob()):
+        assert await shell("stop", "words") == 0
+
+    assert capsys.readouterr().err == ""
+
+
 async def test_a_failed_checkpoint_is_an_error_with_its_reason(home: Home, capsys: Captured) -> None:
     job = FakeJob()
     job.checkpoint_error = failed_checkpoint()
@@ -115,6 +145,25 @@ async def test_list_shows_running_and_known_jobs(home: Home, capsys: Captured) -
     assert jobs["words"]["pid"] is not None
     assert jobs["old"]["pid"] is None
     assert capsys.readouterr().out.splitlines()[0].split() == ["JOB", "STATE", "PID", "STARTED", "JOB", "FILE"]
+
+
+def test_a_job_whose_coordinator_was_killed_is_shown_as_killed_and_how_to_go_on(home: Home, capsys: Captured) -> None:
+    claim = claimed(home)
+    record = claim.folder.read_run()
+    assert record is not None
+    # The pid is that of the tests, but of a process that began at another time.
+    claim.record(replace(record, process=replace(record.process, start_time=1.0)))
+    claim.let_go()
+
+    assert execute(["list"]) == 0
+    listed = capsys.readouterr().out
+    assert execute(["status", "words"]) == 0
+    status = capsys.readouterr().out
+    assert execute(["stop", "words"]) == 3
+
+    assert listed.splitlines()[1].split()[:3] == ["words", "KILLED", "-"]
+    assert "KILLED" in status and "its coordinator is gone without a word" in status
+    assert "its coordinator was killed; `flowpoint run /jobs/words.py` continues it" in capsys.readouterr().err
 
 
 def test_list_of_an_empty_home_says_so(home: Home, capsys: Captured) -> None:

@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
+from flowpoint.host.processes import allow_open_files
 from flowpoint.launch import http
+from flowpoint.launch.client import JobClient
+from flowpoint.launch.home import Home
 from flowpoint.launch.http import HttpServer
-from tests.unit.cli.fake_job import CHECKPOINT, TOKEN, FakeJob, failed_checkpoint
+from tests.unit.cli.fake_job import CHECKPOINT, TOKEN, FakeJob, failed_checkpoint, serving
 
 AUTHORIZED = f"Authorization: Bearer {TOKEN}\r\n"
 
@@ -234,6 +237,22 @@ async def test_a_crowd_that_sends_nothing_keeps_nobody_from_asking(
         writer.close()
 
 
+async def test_400_sockets_that_say_nothing_keep_nobody_from_asking_and_few_of_them_are_held(home: Home) -> None:
+    allow_open_files()
+    job = FakeJob()
+    async with serving(home, job) as server:
+        record = home.job(job.name).read_run()
+        assert record is not None
+        idle = [await asyncio.open_unix_connection(record.socket) for _ in range(400)]
+        status = await asyncio.to_thread(lambda: JobClient.of(home, job.name).get("/status"))
+        held = len(server._reading)
+        for _, writer in idle:
+            writer.close()
+
+    assert status["state"] == "RUNNING"
+    assert held <= http.READING_MAX
+
+
 async def test_a_command_is_carried_out_though_its_client_has_gone(served: Served) -> None:
     served.job.checkpoint_gate.clear()
     _, writer = await asyncio.open_unix_connection(served.path)
@@ -275,3 +294,21 @@ async def test_closing_does_not_wait_for_ever(served: Served) -> None:
 
     assert await reader.read() == b""
     writer.close()
+
+
+@pytest.mark.parametrize("folder", ["/tmp/a\0b", "/tmp/\ud800", "relative", 7])
+async def test_what_is_no_path_is_refused_before_it_gets_to_the_job(served: Served, folder: Any) -> None:
+    for command in ("/savepoint", "/stop"):
+        status, answer = await served.ask("POST", command, body=json.dumps({"to": folder}))
+
+        assert status == 400
+        assert "absolute path" in answer["error"]["message"]
+    assert served.job.calls == []
+
+
+async def test_a_body_nested_too_deeply_is_refused(served: Served) -> None:
+    status, answer = await served.ask("POST", "/savepoint", body="[" * 60_000)
+
+    assert status in (400, 413)
+    assert answer["error"]["message"]
+    assert served.reported == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import json
 import lzma
@@ -418,6 +419,25 @@ async def test_when_the_file_is_gone_then_it_is_named_also_in_the_middle_of_read
     with pytest.raises(LostInputError, match=r"a\.txt at byte 0: the file is gone"):
         await opened.read(10)
     assert await read_all(forgiving) == []
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EIO, errno.EMFILE])
+async def test_when_the_file_cannot_be_read_at_the_moment_then_it_is_not_lost_and_never_skipped(
+    tmp_path: Path, folder: World, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    path = write(tmp_path / "a.txt", "one\n")
+    source = FileSource(path)
+    (split,) = source.splits()
+    ctx = folder.context(skip_lost_input=True)
+    reader = await source.open(split, None, ctx)
+
+    async def refuse(path: str, offset: int = 0, size: int = -1) -> bytes:
+        raise OSError(error, os.strerror(error), path)
+
+    monkeypatch.setattr(ctx.disk, "read", refuse)
+
+    with pytest.raises(StorageError, match=rf"a\.txt at byte 0: {os.strerror(error)}"):
+        await reader.read(10)
 
 
 async def test_when_a_file_is_cut_while_it_is_read_then_it_is_lost_input(

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import weakref
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,14 @@ class Room:
         self.steps = Steps()
         self.workers = Workers(self.host, lambda *_: [], log_path, self.told.append, self.steps.start)
 
+    @asynccontextmanager
+    async def opened(self):
+        """Workers can be started; at the end every step has ended."""
+        await self.workers.listen()
+        async with asyncio.TaskGroup() as group:
+            self.steps.enter(group)
+            yield group
+
     def greet(self):
         """The worker's process says hello, before or after the coordinator has its handle."""
         link = FakeLink()
@@ -102,6 +111,11 @@ class Room:
         hello = messages.Hello(0, 41, 1.5, "ab12cd34ab12cd34", "data")
         link.on_frame(encode_message(hello))
         return link
+
+
+@pytest.fixture
+def room():
+    return Room()
 
 
 async def until_lost(room):
@@ -112,26 +126,20 @@ async def until_lost(room):
 
 
 @pytest.mark.parametrize("refusal", [WorkerLost("no more processes"), PermissionError("worker.log")])
-async def test_a_process_that_cannot_be_started_is_told_and_ends_nothing(refusal):
-    room = Room()
+async def test_a_process_that_cannot_be_started_is_told_and_ends_nothing(room, refusal):
     room.host.outcome = refusal
-    await room.workers.listen()
 
-    async with asyncio.TaskGroup() as group:
-        room.steps.enter(group)
+    async with room.opened():
         await room.workers.start(0)
 
     assert room.told == [NotStarted(0, f"cannot start worker 0: {refusal}")]
     assert room.workers.pids() == {}
 
 
-async def test_a_link_that_breaks_before_the_process_is_at_hand_is_told_after_its_start_with_its_pid():
-    room = Room()
+async def test_a_link_that_breaks_before_the_process_is_at_hand_is_told_after_its_start_with_its_pid(room):
     room.host.may_start.clear()
-    await room.workers.listen()
 
-    async with asyncio.TaskGroup() as group:
-        room.steps.enter(group)
+    async with room.opened() as group:
         starting = group.create_task(room.workers.start(0))
         await asyncio.sleep(0)
         room.greet().on_lost("connection reset")
@@ -145,13 +153,10 @@ async def test_a_link_that_breaks_before_the_process_is_at_hand_is_told_after_it
     assert room.told == [Started(0, 41), Lost(0, 41, reason)]
 
 
-async def test_a_hello_that_comes_before_the_process_is_at_hand_is_told_after_its_start():
-    room = Room()
+async def test_a_hello_that_comes_before_the_process_is_at_hand_is_told_after_its_start(room):
     room.host.may_start.clear()
-    await room.workers.listen()
 
-    async with asyncio.TaskGroup() as group:
-        room.steps.enter(group)
+    async with room.opened() as group:
         starting = group.create_task(room.workers.start(0))
         await asyncio.sleep(0)
         room.greet()
@@ -161,12 +166,8 @@ async def test_a_hello_that_comes_before_the_process_is_at_hand_is_told_after_it
         room.host.outcome.is_gone.set()
 
 
-async def test_a_lost_process_is_among_the_pids_until_it_is_reaped():
-    room = Room()
-    await room.workers.listen()
-
-    async with asyncio.TaskGroup() as group:
-        room.steps.enter(group)
+async def test_a_lost_process_is_among_the_pids_until_it_is_reaped(room):
+    async with room.opened() as group:
         await room.workers.start(0)
         room.greet().on_lost("connection reset")
         assert room.workers.pids() == {0: (41, 1.5)}
@@ -177,12 +178,8 @@ async def test_a_lost_process_is_among_the_pids_until_it_is_reaped():
     assert room.workers.pids() == {}
 
 
-async def test_a_link_that_breaks_by_the_death_of_its_process_is_told_as_that_death():
-    room = Room()
-    await room.workers.listen()
-
-    async with asyncio.TaskGroup() as group:
-        room.steps.enter(group)
+async def test_a_link_that_breaks_by_the_death_of_its_process_is_told_as_that_death(room):
+    async with room.opened():
         await room.workers.start(0)
         room.greet().on_lost("connection reset")
         await asyncio.sleep(0)
@@ -192,12 +189,8 @@ async def test_a_link_that_breaks_by_the_death_of_its_process_is_told_as_that_de
     assert room.told[2:] == [Lost(0, 41, "worker 0 (pid 41) was killed by signal 9")]
 
 
-async def test_a_link_that_breaks_while_its_process_lives_is_told_after_a_moment():
-    room = Room()
-    await room.workers.listen()
-
-    async with asyncio.TaskGroup() as group:
-        room.steps.enter(group)
+async def test_a_link_that_breaks_while_its_process_lives_is_told_after_a_moment(room):
+    async with room.opened() as group:
         await room.workers.start(0)
         room.greet().on_lost("connection reset")
         await until_lost(room)
@@ -212,13 +205,10 @@ async def test_a_link_that_breaks_while_its_process_lives_is_told_after_a_moment
 @pytest.mark.parametrize(
     ("code", "how"), [(7, "ended with exit code 7"), (-11, "was killed by signal 11"), (0, ""), (75, "")]
 )
-async def test_how_a_process_has_ended_is_told_also_when_its_link_was_told_before(code, how):
-    room = Room()
+async def test_how_a_process_has_ended_is_told_also_when_its_link_was_told_before(room, code, how):
     room.host.outcome.exit_code = code
-    await room.workers.listen()
 
-    async with asyncio.TaskGroup() as group:
-        room.steps.enter(group)
+    async with room.opened():
         await room.workers.start(0)
         room.greet().on_lost("connection reset")
         await until_lost(room)
@@ -227,14 +217,11 @@ async def test_how_a_process_has_ended_is_told_also_when_its_link_was_told_befor
     assert room.told[3:] == ([Ended(0, f"worker 0 (pid 41) {how}")] if how else [])
 
 
-async def test_how_a_process_has_ended_is_told_before_the_last_one_is_said_to_be_gone():
-    room = Room()
+async def test_how_a_process_has_ended_is_told_before_the_last_one_is_said_to_be_gone(room):
     room.host.outcome.exit_code = 7
     room.host.outcome.is_gone.set()
-    await room.workers.listen()
 
-    async with asyncio.TaskGroup() as group:
-        room.steps.enter(group)
+    async with room.opened():
         await room.workers.start(0)
         await room.workers.shut_down("the job is over", 5)
         assert room.told[1:] == [Lost(0, 41, "worker 0 (pid 41) ended with exit code 7", 7)]
@@ -245,10 +232,8 @@ async def test_a_process_that_ends_with_an_error_is_told_with_what_it_printed_la
     log.write_text("ValueError: of an older process\n")
     room = Room(str(log))
     room.host.outcome.exit_code = 3
-    await room.workers.listen()
 
-    async with asyncio.TaskGroup() as group:
-        room.steps.enter(group)
+    async with room.opened():
         await room.workers.start(0)
         with log.open("a") as file:
             file.write("Traceback (most recent call last):\nModuleNotFoundError: No module named 'polars'\n\n")
@@ -262,28 +247,20 @@ async def test_a_process_that_ends_with_an_error_is_told_with_what_it_printed_la
 async def test_an_end_whose_reason_cannot_be_read_is_told_without_it(tmp_path):
     room = Room(str(tmp_path))
     room.host.outcome.exit_code = 3
-    await room.workers.listen()
 
-    async with asyncio.TaskGroup() as group:
-        room.steps.enter(group)
+    async with room.opened():
         await room.workers.start(0)
         room.host.outcome.is_gone.set()
 
     assert room.told == [Started(0, 41), Lost(0, 41, "worker 0 (pid 41) ended with exit code 3", 3)]
 
 
-async def test_nothing_is_kept_of_a_worker_that_another_one_has_replaced():
-    room = Room()
-    await room.workers.listen()
-
-    async with asyncio.TaskGroup() as group:
-        room.steps.enter(group)
+async def test_nothing_is_kept_of_a_worker_that_another_one_has_replaced(room):
+    async with room.opened():
         await room.workers.start(0)
         link = weakref.ref(room.greet())
         room.host.outcome.is_gone.set()
-        async with asyncio.timeout(5):
-            while not any(isinstance(told, Lost) for told in room.told):
-                await asyncio.sleep(0)
+        await until_lost(room)
         room.host.outcome = FakeProcess(42)
         room.host.outcome.is_gone.set()
         await room.workers.start(0)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flowpoint.errors import StorageError
 from flowpoint.launch import job_log
 from flowpoint.launch.control import Event, EventKind
 from flowpoint.launch.job_log import JobLog, Printed, line_of
@@ -77,3 +78,10 @@ def test_more_than_can_be_looked_at_is_not_counted(path: Path, monkeypatch: pyte
 
     assert log.printed() == Printed(None, ("0123456789", "0123456789"))
     log.close()
+
+
+def test_a_log_that_cannot_be_written_is_told_with_its_path(tmp_path: Path) -> None:
+    with pytest.raises(
+        StorageError, match=rf"cannot write the log of the job, {tmp_path}: Is a directory; .*: remove it"
+    ):
+        JobLog(tmp_path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowpoint.codec.keys import GroupCache
+from flowpoint.codec.placement import GroupCache
 from flowpoint.codec.values import Codec, TypeRegistry
 from flowpoint.model.plan import OperatorKind
 from flowpoint.runtime.chain import LoopOperator

@@ -319,5 +319,8 @@ class FakeBackend:
         self.merges += 1
         return False
 
+    def merge_steps(self, records):
+        return 1
+
     def close(self):
         self.closed += 1

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowpoint.codec.keys import group_of
+from flowpoint.codec.placement import group_of
 from flowpoint.errors import BadRecordError, FlowPointError, InternalError, StorageError, UserCodeError
 from flowpoint.model.elements import Batch
 from flowpoint.model.key_groups import owner_of

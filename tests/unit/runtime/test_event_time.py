@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from flowpoint.api.functions import KeyedProcessFunction
-from flowpoint.codec.keys import GroupCache
+from flowpoint.codec.placement import GroupCache
 from flowpoint.errors import TransientError, UserCodeError
 from flowpoint.model.elements import (
     END_OF_INPUT,

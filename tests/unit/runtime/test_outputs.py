@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowpoint.codec.keys import group_of
+from flowpoint.codec.placement import group_of
 from flowpoint.errors import BadRecordError, UserCodeError
 from flowpoint.model.elements import END_OF_INPUT, Barrier
 from flowpoint.model.key_groups import owner_of

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from flowpoint.api.functions import KeyedProcessFunction
-from flowpoint.codec.keys import GroupCache
+from flowpoint.codec.placement import GroupCache
 from flowpoint.errors import BadRecordError, StorageError, UserCodeError
 from flowpoint.model import messages
 from flowpoint.model.elements import END_OF_INPUT, Barrier, Batch
@@ -120,7 +120,7 @@ def late(value, ctx):
         (one_over, lambda v: 1 / v, UserCodeError, ["key_by(p) failed on record 0"]),
         (one_over, lambda v: [v], BadRecordError, ["'p': key_by(p) failed on record 0: the key [0] is not hashable"]),
         (one_over, lambda v: float("nan"), BadRecordError, ["failed on record 0: cannot use NaN"]),
-        (one_over, lambda v: object(), BadRecordError, ["failed on record 0: cannot use <object objec...> as a key"]),
+        (one_over, lambda v: object(), BadRecordError, ["failed on record 0: cannot use <object object> as a key"]),
     ],
 )
 def test_an_error_says_whether_function_or_key_failed_and_on_which_record(fn, key, kind, words):

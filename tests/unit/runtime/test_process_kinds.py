@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowpoint.api.functions import CoProcessFunction, KeyedProcessFunction, ProcessFunction
-from flowpoint.codec.keys import GroupCache
+from flowpoint.codec.placement import GroupCache
 from flowpoint.errors import UserCodeError
 from flowpoint.model.elements import WATERMARK_MAX, WATERMARK_MIN, Batch
 from flowpoint.runtime.operators.calls import Port

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flowpoint.codec.keys import group_of
+from flowpoint.codec.placement import group_of
 from flowpoint.codec.values import Codec, TypeRegistry
 from flowpoint.host.blocking import run_now
 from flowpoint.model.key_groups import group_range

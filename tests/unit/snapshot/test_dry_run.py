@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from flowpoint.codec.registry import TypeRegistry
+from flowpoint.model.manifest import OperatorState
 from flowpoint.model.plan import OperatorKind
 from flowpoint.snapshot.dry_run import StateReport, open_for_conversion, try_out
+from flowpoint.state.backend import Backend
 from flowpoint.state.declarations import DeclaredStates, declared_states
 from flowpoint.state.spec import StateSpec
-from tests.unit.snapshot.made import DAYS, MAP, UID, VALUE, WORDS, checkpoint, folder_bytes
+from tests.unit.snapshot.made import DAYS, MAP, UID, VALUE, WORDS, Maker, checkpoint, folder_bytes
 
 
 def tried(root: Path, *specs: StateSpec, **more: Any) -> dict[str, StateReport]:
@@ -71,3 +74,20 @@ def test_the_snapshot_is_only_read(tmp_path: Path) -> None:
 
 def test_a_count_declares_its_one_state() -> None:
     assert list(declared_states(OperatorKind.COUNT, None).every) == ["count"]
+
+
+def test_broadcast_state_is_tried_once_and_its_entries_are_named_by_their_own_keys(tmp_path: Path) -> None:
+    def write_rules(backend: Backend) -> None:
+        for day, value in (("mon", 1), ("tue", 0)):
+            backend.map_table(MAP).put("all", day, value)
+
+    maker = Maker(tmp_path, parallelism=1)
+    (subtask,) = maker.states(write_rules).subtasks
+    everywhere = replace(subtask, files=(), broadcast=subtask.files)
+    folder = maker.write({UID: OperatorState(2, (everywhere, everywhere))})
+
+    declared = {UID: DeclaredStates({}, {"days": spec(MAP, version=2, migrate={1: lambda value: 1 // value})})}
+    (report,) = try_out(open_for_conversion(str(folder)), declared, TypeRegistry())
+
+    assert (report.state, report.values, report.failed) == ("days", 2, 1)
+    assert [failure.key for failure in report.failures] == ["'tue'"]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from flowpoint import snapshot
-from flowpoint.codec.keys import group_of
+from flowpoint.codec.placement import group_of
 from flowpoint.codec.raw import RawEnum, RawObject
 from flowpoint.errors import NotFoundError, SnapshotError, StorageError
 from flowpoint.model.manifest import SubtaskState

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import random
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 from flowpoint import snapshot
 from flowpoint.codec.values import Codec
 from flowpoint.errors import FlowPointError
+from flowpoint.host import disk
 from flowpoint.model.manifest import Manifest, StateFile
 from flowpoint.snapshot.encoding import encode
 from flowpoint.snapshot.opened import Snapshot
@@ -69,6 +71,27 @@ def test_a_damaged_block_is_told_by_state_and_key_groups_and_the_rest_is_still_l
     assert "checksum" in found[0][1]
     assert "block at byte 12 (state 'count', key groups 0-63)" in found[1][1]
     assert found[2][1] == "missing"
+
+
+def test_a_file_that_cannot_be_read_is_told_apart_from_damage_and_proves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = snapshot.open(checkpoint(tmp_path))
+    unreadable, other = state_files(tmp_path)
+    read = disk.read
+
+    def refuse(path: str, offset: int, size: int) -> bytes:
+        if path == str(unreadable):
+            raise OSError(errno.ESTALE, "Stale file handle", path)
+        return read(path, offset, size)
+
+    monkeypatch.setattr(disk, "read", refuse)
+    report = opened.verify()
+
+    assert report.damages == [] and not report.is_proof
+    ((path, problem),) = [(one.path, one.problem) for one in report.unreadable]
+    assert path == f"shared/{unreadable.name}" and "Stale file handle (ESTALE)" in problem
+    assert report.bytes == unreadable.stat().st_size + other.stat().st_size
 
 
 def test_a_file_that_was_cut_or_grew_is_found(tmp_path: Path) -> None:

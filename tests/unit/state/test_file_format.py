@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flowpoint.codec.keys import group_of, place_of
+from flowpoint.codec.placement import group_of, place_of
 from flowpoint.codec.values import Codec, TypeRegistry
 from flowpoint.errors import IncompatibleStateError, SnapshotError
 from flowpoint.state.file_builder import FileBuilder

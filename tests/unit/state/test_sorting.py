@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from flowpoint.codec.keys import group_of, place_of, place_width, places_of
+from flowpoint.codec.placement import group_of, place_of, place_width, places_of
 from flowpoint.state.sorting import Buckets, Run, with_stored
 
 

@@ -1,0 +1,161 @@
+"""What the log of a thread says, from the log itself: replayed once, and then followed.
+
+Whoever removes entries of a thread first leaves a mark (`g/<number>`): who has replayed the log begins anew, before its
+numbers have gaps.
+
+Invariant: a number that is missing, and that no cut has removed, is damage, not the end of the log.
+Not here: logs with an index beside them (`stored_index`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from flowpoint.agents.entry_names import commit_name, cut_name, number_of, root
+from flowpoint.agents.envelope import CUT, Header
+from flowpoint.agents.kv import Entry, Kv
+from flowpoint.agents.log import Head
+from flowpoint.errors import DamagedStoreError
+
+_VIEWS_MAX: Final = 256
+
+
+class _View:
+    """What one thread's log says, as far as it was read."""
+
+    def __init__(self) -> None:
+        self.tip = 0
+        self.cuts = 0
+        self.last_cut = 0
+        self.missing = 0
+        """The first commit that should be there and is not; 0 when there is none."""
+        self.heads: dict[str, Head] = {}
+        self.numbers: dict[tuple[str, str], int] = {}
+        self.order: dict[str, dict[int, str]] = {}
+        self.quiet: dict[int, tuple[str, str]] = {}
+
+    def apply(self, header: Header) -> None:
+        """Take in the next commit."""
+        if header.number != self.tip + 1 and not self.missing:
+            self.missing = self.tip + 1
+        self.tip = header.number
+        if header.kind == CUT:
+            self._cut(header.extra)
+            return
+        if header.is_quiet:
+            self.quiet[header.number] = header.ns, header.id
+            return
+        self._add(header.ns, Head(header.number, header.id))
+        if header.moves:
+            self.heads[header.ns] = Head(header.number, header.id)
+
+    def _add(self, ns: str, here: Head) -> None:
+        order = self.order.setdefault(ns, {})
+        older = self.numbers.get((ns, here.id))
+        if older is not None:
+            del order[older]
+        self.numbers[ns, here.id] = here.number
+        order[here.number] = here.id
+
+    def _cut(self, extra: Any) -> None:
+        kept, heads, _why = extra
+        numbers = set(kept)
+        self.last_cut = self.tip
+        for number in sorted(numbers & self.quiet.keys()):
+            ns, id_ = self.quiet[number]
+            self._add(ns, Head(number, id_))
+        self.quiet.clear()
+        self.missing = min(numbers.difference(*self.order.values()), default=0)
+        self.numbers = {place: number for place, number in self.numbers.items() if number in numbers}
+        orders = {ns: {n: i for n, i in order.items() if n in numbers} for ns, order in self.order.items()}
+        self.order = {ns: order for ns, order in orders.items() if order}
+        self.heads = {ns: Head(*head) for ns, head in heads.items()}
+
+
+class ReplayedIndex:
+    """Replays the log of a thread and follows it. `read` gives the header of a commit from its bytes."""
+
+    def __init__(self, kv: Kv, read: Callable[[bytes, str, int], Header]) -> None:
+        self._kv = kv
+        self._read = read
+        self._views: OrderedDict[str, _View] = OrderedDict()
+
+    def tip(self, thread: str) -> int:
+        """See `Index`."""
+        return self._view(thread).tip
+
+    def is_cut(self, thread: str) -> bool:
+        """See `Index`."""
+        return self._view(thread).last_cut > 0
+
+    def head(self, thread: str, ns: str) -> Head | None:
+        """See `Index`."""
+        return self._view(thread).heads.get(ns)
+
+    def find(self, thread: str, ns: str, id: str) -> int | None:
+        """See `Index`."""
+        return self._view(thread).numbers.get((ns, id))
+
+    def newest(self, thread: str, ns: str, below: int | None = None) -> Iterator[Head]:
+        """See `Index`."""
+        order = self._view(thread).order.get(ns, {})
+        return iter([Head(n, i) for n, i in reversed(list(order.items())) if below is None or n < below])
+
+    def namespaces(self, thread: str) -> list[str]:
+        """See `Index`."""
+        return sorted(self._view(thread).heads)
+
+    def beside(self, header: Header, older: int | None) -> tuple[list[Entry], list[str]]:
+        """See `Index`: nothing, the log is all there is."""
+        return [], []
+
+    def revealed(self, thread: str, checkpoints: Sequence[tuple[str, Head]]) -> list[Entry]:
+        """See `Index`."""
+        return []
+
+    def appended(self, header: Header) -> None:
+        """See `Index`."""
+        self._view(header.thread).apply(header)
+
+    def refresh(self, thread: str) -> None:
+        """See `Index`."""
+        self._refreshed(thread)
+
+    def _refreshed(self, thread: str) -> _View:
+        view = self._views.get(thread)
+        if view is None or self._kv.has(cut_name(thread, view.cuts + 1)):
+            view = self._replayed(thread)
+        # Other threads use this table at the same time: each step of this is one, and none counts on another.
+        self._views.pop(thread, None)
+        self._views[thread] = view
+        while len(self._views) > _VIEWS_MAX:
+            self._views.popitem(last=False)
+        while (data := self._kv.get(commit_name(thread, view.tip + 1))) is not None:
+            view.apply(self._read(data, thread, view.tip + 1))
+        return view
+
+    def is_current(self, thread: str) -> bool:
+        """See `Index`."""
+        return not self._kv.has(cut_name(thread, self._view(thread).cuts + 1))
+
+    def is_needed(self, thread: str, number: int) -> bool:
+        """See `Index`: the last cut says what was removed before it, and nothing else was."""
+        return number >= self._view(thread).last_cut
+
+    def _replayed(self, thread: str) -> _View:
+        view = _View()
+        last = next(self._kv.keys(f"{root(thread)}g/", reverse=True), None)
+        view.cuts = 0 if last is None else number_of(last)
+        for key, data in self._kv.scan(f"{root(thread)}c/"):
+            view.apply(self._read(data, thread, number_of(key)))
+        if view.missing:
+            raise DamagedStoreError(
+                f"cannot read thread {thread!r}: commit {view.missing} is missing, and was not removed; restore the store"
+            )
+        return view
+
+    def _view(self, thread: str) -> _View:
+        # Another thread may have pushed it out of the table meanwhile.
+        return self._views.get(thread) or self._refreshed(thread)

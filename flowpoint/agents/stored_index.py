@@ -1,0 +1,234 @@
+"""What the log of a thread says, from entries that are written beside it, in one batch with each commit.
+
+    h/<ns>              the head of a namespace: [ns, number, id]
+    i/<ns>/<id>         the number of a checkpoint
+    o/<ns>/<number>     the id of a checkpoint, in the order of commits
+    x                   something was cut off: a parent that is not found was deleted
+    n                   something was written in the thread; in a store that has `MARKED` every thread has it
+
+What is held in memory of them, the last number and the heads of threads, is only for speed. So is `n`: that a thread is
+new is told by one look for one key, where to find that a stretch of keys is empty takes twenty times as long.
+
+Invariant: what is remembered is what is stored, or nothing, whoever reads at the same time without a lock.
+Not here: logs without such entries (`replayed_index`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgpack
+
+from flowpoint.agents.entry_names import (
+    commit_name,
+    mark_name,
+    names,
+    number_of,
+    parsed_number,
+    root,
+)
+from flowpoint.agents.envelope import CUT, Header
+from flowpoint.agents.kv import Entry, Kv, Writers, part, remember
+from flowpoint.agents.log import Head
+from flowpoint.agents.packing import Packers
+from flowpoint.errors import DamagedStoreError
+
+MARKED: Final = "m"
+"""Of a store: all its threads are marked. One that has threads already, made by older code, never gets it."""
+
+
+class StoredIndex:
+    """Reads the index that is written beside the log."""
+
+    def __init__(self, kv: Kv, *, alone: bool = True) -> None:
+        """`alone`: nobody else writes to the store, so what was seen of it stays true."""
+        self._kv = kv
+        self._alone = alone
+        self._known = kv.remembered
+        self._pack = Packers().pack
+        self._marked = alone and _is_marked(kv)
+
+    def tip(self, thread: str) -> int:
+        """See `Index`."""
+        tip = self._known.tips.get(thread)
+        if tip is None:
+            appends = self._known.appends
+            tip = 0 if self.is_new(thread) else self._last(thread)
+            if self._alone:
+                self._known.seen(self._known.tips, thread, tip, appends)
+        return tip
+
+    def _last(self, thread: str) -> int:
+        last = next(self._kv.keys(f"{root(thread)}c/", reverse=True), None)
+        return 0 if last is None else number_of(last)
+
+    def is_new(self, thread: str) -> bool:
+        """Whether it is known that nothing was ever written in a thread."""
+        return self._marked and not self._known.tips.get(thread) and not self._kv.has(mark_name(thread))
+
+    def is_cut(self, thread: str) -> bool:
+        """See `Index`."""
+        return self._kv.has(f"{root(thread)}x")
+
+    def head(self, thread: str, ns: str) -> Head | None:
+        """See `Index`."""
+        known = self._known.heads.get((thread, ns))
+        if known is not None:
+            return Head(*known)
+        appends = self._known.appends
+        data = self._kv.get(names(thread, ns).head)
+        if data is None:
+            return None
+        head = _head_in(thread, data)[1]
+        if self._alone:
+            self._known.seen(self._known.heads, (thread, ns), head, appends)
+        return head
+
+    def find(self, thread: str, ns: str, id: str) -> int | None:
+        """See `Index`. Ids hold a time: that there is none above the greatest is known without a look, as a rule."""
+        if self._alone and part(id) > self._greatest(thread, ns):
+            return None
+        data = self._kv.get(names(thread, ns).ids + part(id))
+        if data is None:
+            return None
+        return parsed_number(data.decode("latin-1"), f"the number of checkpoint {id} of thread {thread!r}")
+
+    def _greatest(self, thread: str, ns: str) -> str:
+        """What no id of a namespace is above. It need not be there any more."""
+        known = self._known.greatest.get((thread, ns))
+        if known is not None:
+            return known
+        appends = self._known.appends
+        last = next(self._kv.keys(names(thread, ns).ids, reverse=True), None) if self.tip(thread) else None
+        greatest = "" if last is None else last.rpartition("/")[2]
+        self._known.seen(self._known.greatest, (thread, ns), greatest, appends)
+        return greatest
+
+    def newest(self, thread: str, ns: str, below: int | None = None) -> Iterator[Head]:
+        """See `Index`."""
+        prefix = names(thread, ns).order
+        start = "" if below is None else f"{prefix}{below:012d}"
+        for key, value in self._kv.scan(prefix, start=start, reverse=True):
+            try:
+                yield Head(number_of(key), value.decode("utf-8", "surrogatepass"))
+            except UnicodeDecodeError as error:
+                raise _damaged(thread, "the id of a checkpoint") from error
+
+    def namespaces(self, thread: str) -> list[str]:
+        """See `Index`."""
+        return [_head_in(thread, value)[0] for _key, value in self._kv.scan(f"{root(thread)}h/")]
+
+    def beside(self, header: Header, older: int | None) -> tuple[list[Entry], list[str]]:
+        """See `Index`."""
+        if header.kind == CUT:
+            puts, deletes = self._beside_cut(header)
+        elif header.is_quiet:
+            puts, deletes = [], []
+        else:
+            puts, deletes = self._beside_put(header, older)
+        if header.number == 1:
+            self._begun(header.thread, header.ns)
+            puts.append((mark_name(header.thread), b""))
+        return puts, deletes
+
+    def _begun(self, thread: str, ns: str) -> None:
+        """Where nothing was written, nobody has written for a checkpoint: `TaskWrites` need not look."""
+        if self.is_new(thread):
+            with self._known.lock:
+                remember(self._known.writers, (thread, ns), Writers("", None))
+
+    def _beside_put(self, header: Header, older: int | None) -> tuple[list[Entry], list[str]]:
+        thread, ns, id_, number = header.thread, header.ns, header.id, header.number
+        puts = _found_by(thread, ns, number, id_)
+        if header.moves:
+            puts.append((names(thread, ns).head, self._pack([ns, number, id_])))
+        return puts, [] if older is None else [_order_name(thread, ns, older), commit_name(thread, older)]
+
+    def revealed(self, thread: str, checkpoints: Sequence[tuple[str, Head]]) -> list[Entry]:
+        """See `Index`."""
+        return [entry for ns, head in checkpoints for entry in _found_by(thread, ns, *head)]
+
+    def _beside_cut(self, header: Header) -> tuple[list[Entry], list[str]]:
+        thread = header.thread
+        kept, heads, _why = header.extra
+        numbers = set(kept)
+        puts: list[Entry] = [(f"{root(thread)}x", b"")]
+        deletes: list[str] = []
+        for ns in self.namespaces(thread):
+            ids = names(thread, ns).ids
+            for number, id_ in self.newest(thread, ns):
+                if number not in numbers:
+                    deletes += [ids + part(id_), _order_name(thread, ns, number)]
+            if ns not in heads:
+                deletes.append(names(thread, ns).head)
+        puts += [(names(thread, ns).head, self._pack([ns, *head])) for ns, head in heads.items()]
+        return puts, deletes
+
+    def appended(self, header: Header) -> None:
+        """See `Index`."""
+        if not self._alone:
+            return
+        known, thread = self._known, header.thread
+        place = thread, header.ns
+        with known.lock:
+            known.appends += 1
+            remember(known.tips, thread, header.number)
+            if header.kind == CUT:
+                known.heads.clear()
+                return
+            if header.moves and not header.is_quiet:
+                remember(known.heads, place, (header.number, header.id))
+            # Where it is not known, the next look finds this id, too.
+            if (greatest := known.greatest.get(place)) is not None:
+                known.greatest[place] = max(greatest, part(header.id))
+
+    def refresh(self, thread: str) -> None:
+        """See `Index`: what is stored is always true."""
+
+    def is_current(self, thread: str) -> bool:
+        """See `Index`."""
+        return True
+
+    def is_needed(self, thread: str, number: int) -> bool:
+        """See `Index`: the last number is never used twice."""
+        return number == self.tip(thread)
+
+
+def _is_marked(kv: Kv) -> bool:
+    """Whether new threads can be told by their missing mark: so it is from the first thread on, or never."""
+    if kv.has(MARKED):
+        return True
+    if next(kv.keys("t/"), None) is not None:
+        return False
+    kv.write([(MARKED, b"")])
+    return True
+
+
+def _order_name(thread: str, ns: str, number: int) -> str:
+    return f"{names(thread, ns).order}{number:012d}"
+
+
+def _found_by(thread: str, ns: str, number: int, id: str) -> list[Entry]:
+    """What a checkpoint is found by: its id, and its place in the order of commits."""
+    of = names(thread, ns)
+    return [
+        (of.ids + part(id), b"%d" % number),
+        (f"{of.order}{number:012d}", id.encode("utf-8", "surrogatepass")),
+    ]
+
+
+def _head_in(thread: str, data: bytes) -> tuple[str, Head]:
+    """The namespace and its head, of the bytes of an entry `h/`."""
+    try:
+        fields = msgpack.unpackb(data, unicode_errors="surrogatepass")
+    except (ValueError, msgpack.UnpackException) as error:
+        raise _damaged(thread, "a head") from error
+    match fields:
+        case [str(ns), int(number), str(id_)]:
+            return ns, Head(number, id_)
+    raise _damaged(thread, "a head")
+
+
+def _damaged(thread: str, what: str) -> DamagedStoreError:
+    return DamagedStoreError(f"cannot read {what} of thread {thread!r}: its bytes are damaged; restore the store")

@@ -1,0 +1,158 @@
+"""The commands of `flowpoint threads` that change something: fork, prune, copy, delete, import.
+
+They need the store closed, and say who has it open.
+
+Not here: commands that only look (`threads_look`).
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from flowpoint.cli.threads_store import (
+    agents_shell,
+    chosen,
+    first_space,
+    ns_option,
+    opened,
+    some_threads,
+    store_argument,
+    thread_argument,
+)
+from flowpoint.errors import UsageError
+from flowpoint.launch import quantities
+
+
+@click.command(short_help="Go back to a checkpoint.")
+@store_argument
+@thread_argument
+@click.option(
+    "--at", default=None, metavar="ID", help="After which checkpoint; the beginning or end of its id will do."
+)
+@click.option("--set", "settings", multiple=True, metavar="CHANNEL=JSON", help="A value of the new checkpoint.")
+@click.option("--as-node", default=None, help="Update as if this node had written the values; needs --graph.")
+@click.option("--graph", default=None, metavar="MODULE:NAME", help="The uncompiled graph.")
+@click.option("--schema", default=None, metavar="MODULE:NAME", help="What `Schema.of` made, when the thread has one.")
+@click.option(
+    "--types", multiple=True, metavar="MODULE:NAME", help="A class that stands in no annotation of the graph."
+)
+@ns_option
+def fork(
+    store: str,
+    keys: tuple[str, ...],
+    thread: str,
+    at: str | None,
+    settings: tuple[str, ...],
+    as_node: str | None,
+    graph: str | None,
+    schema: str | None,
+    types: tuple[str, ...],
+    ns: str,
+) -> None:
+    """Go back to a checkpoint, with other values; the fork becomes the head, and nothing is lost."""
+    if as_node and not graph:
+        raise UsageError(
+            "cannot fork --as-node: what follows a node is in the code; give the graph with --graph module:name"
+        )
+    if graph is None and (schema or types):
+        raise UsageError(
+            "cannot use --schema or --types without --graph: without its code, values are left as they are"
+        )
+    shell = agents_shell(store)
+    builder = None if graph is None else shell.graph_of(graph)
+    code: dict[str, Any] = {}
+    if graph is not None:
+        code = {"types": shell.declared((graph, *types))[1], "schema": schema and shell.schema_of(schema)}
+    with opened(store, keys, change=True, **code) as saver:
+        saved = shell.found(saver.core, thread, ns, at)
+        values = shell.parsed(settings)
+        if builder is None:
+            made = shell.fork(saver, saved, values)
+        else:
+            made = shell.fork_with_graph(saver, saved, values, builder, as_node)
+    click.echo(made)
+
+
+@click.command()
+@store_argument
+@some_threads
+@click.option("--keep-last", type=int, default=None, help="How many checkpoints of each line stay.")
+@click.option("--older-than", default=None, metavar="TIME", help="Only what is older goes, such as 7d.")
+def prune(store: str, keys: tuple[str, ...], thread: str | None, keep_last: int | None, older_than: str | None) -> None:
+    """Remove history; without options all but the heads. What a thread needs to go on stays."""
+    ttl = None if older_than is None else _age(older_than)
+    with opened(store, keys, change=True) as saver:
+        if keep_last is None and ttl is None:
+            keep_last = 1
+        gone = saver.expire(chosen(saver, thread), keep_last=keep_last, ttl=ttl)
+        swept = saver.sweep()
+    click.echo(f"{gone} checkpoints removed, {swept} leftovers swept")
+
+
+def _age(text: str) -> timedelta:
+    try:
+        return timedelta(seconds=quantities.parse_duration(text))
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"cannot use --older-than {text!r}: it must be {quantities.DURATION_WANTED}") from error
+
+
+@click.command()
+@store_argument
+@thread_argument
+@click.argument("target")
+def copy(store: str, keys: tuple[str, ...], thread: str, target: str) -> None:
+    """Copy a thread with its history."""
+    with opened(store, keys, change=True) as saver:
+        from flowpoint.agents.shell import found
+
+        found(saver.core, thread, first_space(saver, thread), None)
+        saver.copy_thread(thread, target)
+
+
+@click.command()
+@store_argument
+@thread_argument
+def delete(store: str, keys: tuple[str, ...], thread: str) -> None:
+    """Delete a thread."""
+    with opened(store, keys, change=True) as saver:
+        from flowpoint.agents.shell import found
+
+        found(saver.core, thread, first_space(saver, thread), None)
+        saver.delete_thread(thread)
+
+
+@click.command(name="import", short_help="Read exported threads, or another saver's.")
+@store_argument
+@click.argument("source", default="-")
+@click.option(
+    "--types", "types", multiple=True, metavar="MODULE:NAME", help="A class, or a graph, of values in a database."
+)
+def import_(store: str, keys: tuple[str, ...], source: str, types: tuple[str, ...]) -> None:
+    """Read threads from a file of `export`, from standard input, or from the database of a SqliteSaver.
+
+    STORE is made if it does not exist. Threads that it has already are refused.
+    """
+    with opened(store, keys, change=True, create=True) as saver:
+        from flowpoint.agents import exchange, shell
+
+        if source == "-":
+            count = exchange.imported(saver.core, sys.stdin)
+        elif _is_sqlite(source):
+            lines = exchange.sqlite_lines(source, *shell.declared(types))
+            count = exchange.imported(saver.core, lines)
+        else:
+            with open(source, encoding="utf-8", errors="surrogateescape") as file:
+                count = exchange.imported(saver.core, file)
+    click.echo(f"{count} checkpoints imported")
+
+
+def _is_sqlite(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(16) == b"SQLite format 3\x00"
+    except OSError as error:
+        raise UsageError(f"cannot import {path}: {error.strerror}; check the path") from error

@@ -1,0 +1,240 @@
+"""The commands of `flowpoint threads` that only look: list, history, show, diff, migrate --check, export.
+
+They do not need the store to themselves.
+
+Not here: commands that change something (`threads_change`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flowpoint.cli import output
+from flowpoint.cli.threads_store import (
+    agents_shell,
+    chosen,
+    first_space,
+    ns_option,
+    opened,
+    some_threads,
+    store_argument,
+    thread_argument,
+)
+
+if TYPE_CHECKING:
+    from flowpoint.agents.reading import Saved
+    from flowpoint.agents.saver import CoreSaver
+
+
+@click.command(name="list")
+@store_argument
+@output.json_option
+def list_(store: str, keys: tuple[str, ...], as_json: bool) -> None:
+    """Show the threads of a store."""
+    with opened(store, keys) as saver:
+        index = saver.core.index
+        found: list[dict[str, Any]] = []
+        for thread in saver.core.reader.threads():
+            spaces = index.namespaces(thread)
+            head = saver.core.reader.head_record(thread, "" if "" in spaces else spaces[0])
+            assert head is not None
+            found.append(
+                {
+                    "thread": thread,
+                    "checkpoints": sum(1 for ns in spaces for _ in index.newest(thread, ns)),
+                    "namespaces": len(spaces),
+                    "head": head.header.id,
+                    "step": head.metadata.get("step"),
+                    "written": head.header.at_ms,
+                }
+            )
+    if as_json:
+        output.print_json(found)
+        return
+    rows = [
+        (
+            t["thread"],
+            str(t["checkpoints"]),
+            str(t["namespaces"]),
+            str(t["step"]),
+            output.moment(t["written"]),
+            t["head"],
+        )
+        for t in found
+    ]
+    header = ("THREAD", "CHECKPOINTS", "NAMESPACES", "STEP", "WRITTEN", "HEAD")
+    output.print_table(header, rows, right=frozenset({"CHECKPOINTS", "NAMESPACES", "STEP"}))
+
+
+@click.command(short_help="Show the tree of a thread's checkpoints.")
+@store_argument
+@thread_argument
+@click.option("--limit", type=click.IntRange(1), default=None, help="Only the newest so many.")
+@output.json_option
+def history(store: str, keys: tuple[str, ...], thread: str, limit: int | None, as_json: bool) -> None:
+    """Show the tree of a thread's checkpoints, newest first: what branches off stands indented above where it does.
+
+    Other commands take a part of an id. Ids of one moment begin alike, so its last characters tell more.
+    """
+    with opened(store, keys) as saver:
+        from flowpoint.agents.shell import found
+
+        found(saver.core, thread, first_space(saver, thread), None)
+        lines = [_line(saver, saved) for saved in saver.core.reader.listed(thread=thread, limit=limit)]
+    if as_json:
+        output.print_json(lines)
+        return
+    # Oldest first, a tree stands below its root; newest first it is the same picture upside down.
+    rows = [
+        (
+            f"{indent}{line['id']}",
+            line["parent"] or "-",
+            line["ns"] or "-",
+            str(line["step"]),
+            str(line["source"]),
+            str(line["pending"]),
+            output.moment(line["written"]),
+            " ".join(["head"] * line["head"] + ["branch"] * line["branch"]),
+        )
+        for indent, line in reversed(output.as_tree(list(reversed(lines)), _in_space, _parent_in_space))
+    ]
+    header = ("CHECKPOINT", "PARENT", "NAMESPACE", "STEP", "SOURCE", "PENDING", "WRITTEN", "")
+    output.print_table(header, rows, right=frozenset({"STEP", "PENDING"}))
+
+
+def _in_space(line: dict[str, Any]) -> tuple[str, str]:
+    return line["ns"], line["id"]
+
+
+def _parent_in_space(line: dict[str, Any]) -> tuple[str, str | None]:
+    return line["ns"], line["parent"]
+
+
+def _line(saver: CoreSaver, saved: Saved) -> dict[str, Any]:
+    head = saver.core.index.head(*saved.place)
+    return {
+        "id": saved.id,
+        "parent": saved.parent,
+        "ns": saved.place.ns,
+        "step": saved.metadata.get("step"),
+        "source": saved.metadata.get("source"),
+        "head": head is not None and head.id == saved.id,
+        "branch": not saved.moved,
+        "pending": len(saved.writes),
+        "written": saved.at_ms,
+    }
+
+
+@click.command(short_help="Show what a thread holds.")
+@store_argument
+@thread_argument
+@click.option(
+    "--at",
+    default=None,
+    metavar="ID",
+    help="Which checkpoint; the beginning or end of its id will do. The head otherwise.",
+)
+@ns_option
+@output.json_option
+def show(store: str, keys: tuple[str, ...], thread: str, at: str | None, ns: str, as_json: bool) -> None:
+    """Show the values, the metadata and the pending writes of a checkpoint."""
+    with opened(store, keys) as saver:
+        from flowpoint.agents.shell import found, plain
+
+        saved = found(saver.core, thread, ns, at)
+        data = _line(saver, saved) | {
+            "values": plain(saved.values),
+            "metadata": plain(saved.metadata),
+            "writes": [[w.task_id, w.channel, plain(w.value)] for w in saved.writes],
+        }
+    if as_json:
+        output.print_json(data)
+        return
+    click.echo(f"checkpoint {data['id']}, step {data['step']}, {data['source']}, after {data['parent'] or 'nothing'}")
+    for channel, value in data["values"].items():
+        click.echo(f"  {channel} = {_short(value)}")
+    for task, channel, value in data["writes"]:
+        click.echo(f"  pending: {channel} = {_short(value)}  (task {task})")
+
+
+@click.command(short_help="Show what changed between two checkpoints.")
+@store_argument
+@thread_argument
+@click.argument("before")
+@click.argument("after")
+@ns_option
+@output.json_option
+def diff(store: str, keys: tuple[str, ...], thread: str, before: str, after: str, ns: str, as_json: bool) -> None:
+    """Show what changed between two checkpoints; the beginning or end of an id will do."""
+    with opened(store, keys) as saver:
+        from flowpoint.agents.shell import changes, found, plain
+
+        told = changes(found(saver.core, thread, ns, before).values, found(saver.core, thread, ns, after).values)
+        data = plain(told)
+    if as_json:
+        output.print_json(data)
+        return
+    for channel, change in data.items():
+        click.echo(f"{channel}: " + ", ".join(f"{name} {_short(value)}" for name, value in change.items()))
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:190]}... ({len(text)} characters)"
+
+
+@click.command()
+@store_argument
+@some_threads
+@click.option(
+    "--schema", required=True, metavar="MODULE:NAME", help="What `Schema.of` made, or a function that returns it."
+)
+@click.option("--check", is_flag=True, help="Try every head; write nothing.")
+@output.json_option
+@click.pass_context
+def migrate(
+    ctx: click.Context,
+    /,
+    *,
+    store: str,
+    keys: tuple[str, ...],
+    thread: str | None,
+    schema: str,
+    check: bool,
+    as_json: bool,
+) -> None:
+    """Tell what a schema makes of the heads of threads. Exit code 1 if a run could not go on.
+
+    Threads are migrated when they are read, so nothing has to be rewritten.
+    """
+    if not check:
+        raise click.UsageError("threads are migrated when they are read; pass --check to try it out before", ctx)
+    wanted = agents_shell(store).schema_of(schema)
+    with opened(store, keys) as saver:
+        from flowpoint.agents import shell
+
+        report = wanted.check(shell.stored_heads(saver.core, chosen(saver, thread)))
+    if as_json:
+        output.print_json({name: getattr(report, name) for name in ("threads", "migrated", "refused", "notes")})
+    else:
+        for line in [*report.notes, *report.refused]:
+            click.echo(line)
+        click.echo(
+            f"{report.threads} heads: {report.migrated} to be migrated on reading, {len(report.refused)} refused"
+        )
+    if report.refused:
+        raise click.exceptions.Exit(1)
+
+
+@click.command(short_help="Write threads to standard output.")
+@store_argument
+@some_threads
+def export(store: str, keys: tuple[str, ...], thread: str | None) -> None:
+    """Write threads to standard output, a checkpoint a line. The lines are not encrypted."""
+    with opened(store, keys) as saver:
+        from flowpoint.agents.exchange import exported
+
+        for line in exported(saver.core, chosen(saver, thread)):
+            click.echo(line)

@@ -1,0 +1,72 @@
+"""What the commands of `flowpoint threads` have in common: their arguments, and opening the store.
+
+Not here: the commands (`threads_look`, `threads_change`); what is done to a store (`flowpoint.agents`, imported when it is
+needed: it is an extra).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from flowpoint.errors import UsageError
+
+if TYPE_CHECKING:
+    from flowpoint.agents.saver import CoreSaver
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def store_argument(fn: F) -> F:
+    """STORE and --key."""
+    fn = click.option("--key", "keys", multiple=True, metavar="ID=HEX", help="A key of an encrypted store.")(fn)
+    return click.argument("store", type=click.Path())(fn)
+
+
+thread_argument = click.argument("thread")
+some_threads = click.argument("thread", required=False)
+ns_option = click.option("--ns", default="", help="The namespace of a sub-graph.")
+
+
+@contextmanager
+def opened(
+    store: str, keys: tuple[str, ...], *, change: bool = False, create: bool = False, **code: Any
+) -> Iterator[CoreSaver]:
+    """A store, opened for looking at or to `change`; `code` is `types` and `schema`, when the graph is going to run."""
+    shell = agents_shell(store)
+    try:
+        given = {name: bytes.fromhex(text) for name, _, text in (key.partition("=") for key in keys)}
+    except ValueError as error:
+        raise UsageError(f"cannot use --key: {error}; write it as id=hexadecimal") from error
+    with shell.open_store(store, change=change, create=create, keys=given or None, **code) as saver:
+        yield saver
+
+
+def agents_shell(store: str) -> ModuleType:
+    """`flowpoint.agents.shell`.
+
+    Raises:
+        UsageError: what agents need is not installed.
+    """
+    try:
+        from flowpoint.agents import shell
+    except ImportError as error:
+        raise UsageError(
+            f"cannot open {store}: {error.name} is not installed; in a checkout of FlowPoint: pip install '.[agents]'"
+        ) from error
+    return shell
+
+
+def chosen(saver: CoreSaver, thread: str | None) -> list[str]:
+    """The thread that was named, or all."""
+    return saver.core.reader.threads() if thread is None else [thread]
+
+
+def first_space(saver: CoreSaver, thread: str) -> str:
+    """A namespace that the thread has: its own, if it has checkpoints of its own."""
+    spaces = saver.core.index.namespaces(thread)
+    return spaces[0] if spaces else ""
