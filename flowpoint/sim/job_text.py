@@ -123,6 +123,9 @@ def _stream(shape: JobShape) -> tuple[str, str]:
         case Topology.TWO_KEYED:
             again = f'.key_by(lambda pair: pair[1] % {shape.keys}).count(uid="counts_of_counts")'
             return "", f'{numbers}{keyed}.count(uid="counts"){again}'
+        case Topology.KEYED_MAP:
+            middle = f'{numbers}.key_by(lambda n: n % 7).map(lambda n: n, uid="middle")'
+            return "", f'{middle}{keyed}.count(uid="counts")'
         case Topology.UNION:
             more = _source(shape, shape.records, "more_numbers")
             return "", f'{numbers}.union({more}){keyed}.count(uid="counts")'

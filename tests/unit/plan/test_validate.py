@@ -301,7 +301,7 @@ def test_a_key_by_that_nothing_follows_is_refused(job, source, sink):
     numbers.key_by(abs)
     numbers.sink(sink)
 
-    refused(job, r"key_by\(abs\) at test_validate.py:\d+ is followed by no keyed operator: add count, sum")
+    refused(job, r"key_by\(abs\) at test_validate.py:\d+ is followed by no operator: add count, sum")
 
 
 def test_types_that_are_no_classes_are_refused(source, sink):
