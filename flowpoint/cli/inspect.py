@@ -198,10 +198,19 @@ def _show_committables(operators: Iterable[Operator]) -> None:
         click.echo()
         output.print_table(
             ("SINK", "CHECKPOINT", "PREPARED"),
-            [(printable(uid), str(c.get("checkpoint")), json.dumps(c.get("data"))) for uid, c in rows[:_ROWS_SHOWN]],
+            [(printable(uid), str(c.get("checkpoint")), _prepared(c.get("data"))) for uid, c in rows[:_ROWS_SHOWN]],
         )
         if len(rows) > _ROWS_SHOWN:
             click.echo(f"... {len(rows) - _ROWS_SHOWN} more; --json shows all")
+
+
+def _prepared(data: Any) -> str:
+    """What a sink has noted of output that waits for its commit, whatever that is: one thing after the other."""
+    if isinstance(data, dict):
+        return ", ".join(f"{printable(str(name))} {_prepared(value)}" for name, value in data.items())
+    if isinstance(data, list):
+        return "; ".join(map(_prepared, data)) or "nothing"
+    return printable(data) if isinstance(data, str) else json.dumps(data)
 
 
 # ---------------------------------------------------------------------- a state, a key

@@ -14,7 +14,7 @@ from flowpoint.snapshot.dry_run import StateReport
 
 @click.command(name="migrate")
 @output.snapshot_argument
-@click.argument("job_file", metavar="JOB.py")
+@output.job_file_argument
 @click.option("--check", is_flag=True, help="Try every stored value; write nothing.")
 @params_option
 @output.json_option
@@ -31,7 +31,8 @@ def command(
     """
     if not check:
         raise click.UsageError("state is converted by `flowpoint run`; pass --check to try it out before", ctx)
-    found = check_migration(snapshot, job_file, params)
+    with output.prints_aside(as_json):
+        found = check_migration(snapshot, job_file, params)
     if as_json:
         output.print_json({**asdict(found), "is_fine": found.is_fine})
     else:

@@ -59,9 +59,9 @@ async def replace_file(disk: Disk, path: str, content: dict[str, Any], writer: s
     await disk.sync_dir(os.path.dirname(path))
 
 
-async def copy_file(disk: Disk, source: str, target: str) -> None:
-    """Copies a file, durably, to a name that must be new. A copy, so that changing one never changes the other."""
-    file = await disk.create(target)
+async def copy_output(disk: Disk, source: str, target: str) -> None:
+    """Copies output, durably, to a name that must be new. A copy, so that changing one never changes the other."""
+    file = await disk.create(target, private=False)
     try:
         offset = 0
         while data := await disk.read(source, offset, COPY_BYTES):

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from flowpoint.connectors.durable_files import copy_file, naming_errors
+from flowpoint.connectors.durable_files import copy_output, naming_errors
 from flowpoint.connectors.folder_owner import check_owner, claim_folder
 from flowpoint.connectors.line_formats import line_format
 from flowpoint.connectors.part_names import TAKEN_IN, Part, final_name, hidden_name, parse_final, parse_hidden
@@ -122,7 +122,7 @@ class FileSink:
         identity = Part(ctx.uid, committable["subtask"], ctx.attempt, ctx.lineage, checkpoint)
         hidden = hidden_name(identity, TAKEN_IN + checkpoint, suffix)
         with naming_errors(f"copy {files[0]} to {os.path.join(self._folder, hidden)}"):
-            await copy_file(ctx.disk, files[0], os.path.join(self._folder, hidden))
+            await copy_output(ctx.disk, files[0], os.path.join(self._folder, hidden))
         return {**committable, "folder": self._folder, "hidden": hidden, "final": final_name(identity, suffix)}
 
     async def _take_back(self, ctx: ConnectorContext) -> None:

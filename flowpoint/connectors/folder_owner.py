@@ -46,7 +46,8 @@ async def _claim(folder: str, ctx: ConnectorContext) -> None:
     stat = await disk.stat(folder)
     if stat is not None and not stat.is_dir:
         raise ForeignOutputError(f"sink {ctx.uid!r} cannot write to {folder}: it is a file; name a folder")
-    await disk.make_dirs(folder)
+    # For whoever may read what this user writes; FlowPoint's own files in it are private.
+    await disk.make_dirs(folder, private=False)
     owner = await read_json(disk, path)
     if owner is None:
         content = next((name for name in await disk.list(folder) if _counts(name)), None)
@@ -96,7 +97,8 @@ async def _take_over(folder: str, path: str, owner: dict[str, Any], ctx: Connect
             )
     if content is not None or is_of_other_job:
         how = "goes on in" if is_handed_on else "took over"
-        ctx.log(f"sink {ctx.uid!r}: {how} {folder} of {_described(owner)}; its files stay")
+        twice = "" if is_handed_on or content is None else ", and records that both have read are in them twice"
+        ctx.log(f"sink {ctx.uid!r}: {how} {folder} of {_described(owner)}; its files stay{twice}")
     await replace_file(ctx.disk, path, _marker(ctx), ctx.lineage)
 
 
@@ -104,8 +106,9 @@ def _ways_out(is_of_other_job: bool) -> str:
     if is_of_other_job:
         return "use another folder, or pass --take-output to write beside what is there"
     return (
-        "that is an earlier start of this job: leave out --fresh and --from to go on with it, use another folder, or"
-        " pass --take-output to write beside what is there (records that both starts read then come out twice)"
+        "that is an earlier start of this job, with which this run does not go on, as it starts over or does not have its"
+        " checkpoints; use another folder, delete this one, or pass --take-output to write beside what is there (records"
+        " that both starts read then come out twice)"
     )
 
 

@@ -149,7 +149,7 @@ class PartWriter:
             raise
 
     async def _create(self, path: str) -> DiskFile:
-        self._creating = asyncio.create_task(self._ctx.disk.create(path), name=f"create {path}")
+        self._creating = asyncio.create_task(self._ctx.disk.create(path, private=False), name=f"create {path}")
         try:
             file = await asyncio.shield(self._creating)
         except Exception:

@@ -141,6 +141,10 @@ class JobPlan:
         """All subtasks, task by task."""
         return [SubtaskId(task.index, i) for task in self.tasks for i in range(task.parallelism)]
 
+    def called(self, subtask: SubtaskId) -> str:
+        """A subtask as a person knows it: the uids of its chain and its index, "counts+out#1"."""
+        return f"{'+'.join(self.tasks[subtask.task].operators)}#{subtask.index}"
+
     def inputs(self, task: int) -> list[EdgeSpec]:
         """The edges into a task, by edge index."""
         return [edge for edge in self.edges if edge.target == task]

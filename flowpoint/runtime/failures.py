@@ -106,7 +106,10 @@ def _explained(place: Place, error: BaseException, start: str, result: Any) -> F
         if not _ends_in_user_code(error):
             return None
     if place.doing is Doing.RESULT and isinstance(error, TypeError) and not _is_iterable(result):
-        return UserCodeError(f"{start}its function must return an iterable of records, not {shorten(result)}")
+        return UserCodeError(
+            f"{start}its function returned {shorten(result)} ({type(result).__name__}): it must return"
+            " an iterable of records, such as a list"
+        )
     return UserCodeError(f"{start}{type(error).__name__}: {say(error)}{_warning(error)}{_advice(error)}")
 
 
@@ -206,13 +209,15 @@ def say(error: BaseException, limit: int = SENTENCE_CHARACTERS_MAX) -> str:
 
 
 def users_trace(error: BaseException) -> str:
-    """A traceback that begins where the engine has called the user's code."""
+    """A traceback that begins where the engine has called the user's code; "" where none of it is the user's."""
     frames = list(_frames(error))
     called = next((i for i, (_, is_ours) in enumerate(frames) if is_ours), -1) + 1
     while called < len(frames) and frames[called][1]:
         called += 1
-    trace = frames[called][0] if called < len(frames) else None
-    return "".join(traceback.format_exception(type(error), error, trace))
+    if called == len(frames):
+        # Its last line alone would say less than the message does.
+        return ""
+    return "".join(traceback.format_exception(type(error), error, frames[called][0]))
 
 
 def _frames(error: BaseException) -> Iterator[tuple[TracebackType, bool]]:

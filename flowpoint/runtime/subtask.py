@@ -61,7 +61,7 @@ class Subtask:
         self._slice = SliceSize(built.slice_max)
         self._sink = next((part for part in built.parts if isinstance(part, SinkPart)), None)
         self._keyed = [part for part in built.parts if isinstance(part, KeyedPart)]
-        self._answers = Answers(built.attempt, built.id, built.report)
+        self._answers = Answers(built.attempt, built.id, built.called, built.report)
         self._has_recordings = built.write_channels is not None
         self._captures = Captures(self._answers, self._sink, built.write_channels, built.wakeup.set, built.log)
         self._commits: asyncio.Queue[int] = asyncio.Queue()
@@ -153,7 +153,7 @@ class Subtask:
         self._outputs.close()
         self._pipeline.close()
         for closing in [*(process.close for _, process in self._pipeline.processes), *(p.close for p in self._parts)]:
-            await close_quietly(closing, f"subtask {self.id}", self._log)
+            await close_quietly(closing, f"subtask {self._answers.called}", self._log)
 
     def statistics(self) -> Counters:
         """The numbers as they are now."""
@@ -179,14 +179,15 @@ class Subtask:
             part = cut(batch, start, start + size) if start or size < count else batch
             start += size
             begun = self._now()
+            self.counters.busy.start(begun)
             made = self._records_made
             self._held = 0.0
             emitted = self._pipeline.run(part, first) if first else self._pipeline.run_port(part, port)
             computed = self._now()
             await self._deliver(emitted)
-            in_all = self._now() - begun
-            self.counters.busy += in_all
-            self._slice.adapt(len(part), self._records_made - made, computed - begun + self._held, in_all)
+            done = self._now()
+            self.counters.busy.stop(done)
+            self._slice.adapt(len(part), self._records_made - made, computed - begun + self._held, done - begun)
             if self._pipeline.assigners:
                 await self._follow_assigners()
             await self._spill(len(part))
@@ -253,10 +254,10 @@ class Subtask:
         """Wait until every output has credit: this is where a slow consumer slows its producer."""
         if self._outputs.writable:
             return
-        begun = self._now()
+        self.counters.blocked.start(self._now())
         while not self._outputs.writable:
             await self._wait()
-        self.counters.blocked += self._now() - begun
+        self.counters.blocked.stop(self._now())
 
     async def _wait(self) -> None:
         """Wait until something may have changed. Whoever waits looks again at all it waits for."""
@@ -354,8 +355,8 @@ class Subtask:
         await self._deliver_all(self._pipeline.fire_last(self._slice.most), takes_credit=takes_credit)
         if self._pipeline.timers_dropped:
             self._log(
-                f"subtask {self.id}: {self._pipeline.timers_dropped} timers were set at the end of input, where no time"
-                " comes any more, and were dropped"
+                f"subtask {self._answers.called}: {self._pipeline.timers_dropped} timers were set at the end of input, where"
+                " no time comes any more, and were dropped"
             )
         self._alarm.set(None)
         self._send_watermark()

@@ -101,10 +101,10 @@ class _Worker:
         self._link.send_nowait(encode_message(message))
 
     def _report(self, message: messages.Message) -> None:
-        """What a subtask has to say. With its end and its commits go its numbers, so that the last ones are whole."""
-        self._send(message)
-        if isinstance(message, (messages.Ended, messages.Committed)) and self._attempt is not None:
+        """What a subtask has to say. Before each word upon which the job may end go the numbers, so the last are whole."""
+        if isinstance(message, (messages.Ack, messages.Ended, messages.Committed)) and self._attempt is not None:
             self._send_stats(self._attempt)
+        self._send(message)
 
     async def _obey(self, group: asyncio.TaskGroup) -> None:
         """Take orders in turn until `Exit` or the end of the link."""
@@ -190,4 +190,4 @@ class _Worker:
                 self._send_stats(self._attempt)
 
     def _send_stats(self, attempt: Attempt) -> None:
-        self._send(messages.Stats(attempt.number, self._index, attempt.counters()))
+        self._send(messages.Stats(attempt.number, self._index, attempt.counters(asyncio.get_running_loop().time())))

@@ -181,8 +181,8 @@ class Programs:
 
     async def _rescale(self, process: SimProcess, coordinator: Coordinator) -> None:
         wanted = self.draw.randint(1, PARALLELISM_MAX)
-        await coordinator.requests.rescale(wanted)
-        process.tell(f"answers that the parallelism is {wanted}")
+        is_rescaled = await coordinator.requests.rescale(wanted, coordinator.plan)
+        process.tell(f"answers that the parallelism is {wanted}{'' if is_rescaled else ' already'}")
         self.world.trace.mark(f"done {FaultKind.ASK_RESCALE}")
 
     async def worker(self, host: SimHost, args: Sequence[str]) -> int:

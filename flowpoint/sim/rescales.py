@@ -39,7 +39,7 @@ INTERVAL: Final = 0.1
 NEVER: Final = 1000.0
 STATES: Final = (StateSettings("heap", cache_bytes=100), StateSettings("rocksdb", cache_bytes=10_000))
 """So little memory that state moves one or two entries at a time, and goes on into the database."""
-MOVING_SECONDS: Final = (0.01, 0.1)
+MOVING_SECONDS: Final = (0.01, 0.05)
 """After the files are opened: records flow by then, and there is no checkpoint yet."""
 NO_FAULTS: Final = FaultMix((), 0.0, 1.0, 0, 0.0, 0.0)
 

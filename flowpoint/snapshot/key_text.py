@@ -16,7 +16,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
-from difflib import get_close_matches
 from itertools import islice
 from typing import Any, Final
 from uuid import UUID
@@ -24,6 +23,7 @@ from uuid import UUID
 from flowpoint.codec.keys import canonical
 from flowpoint.codec.raw import RawEnum, RawObject
 from flowpoint.errors import BadRecordError, NotFoundError, UsageError
+from flowpoint.model.texts import alike
 from flowpoint.snapshot.keyed_state import Found, KeyedState
 from flowpoint.snapshot.value_text import text_of, type_of
 
@@ -167,7 +167,7 @@ def _neighbours(state: KeyedState, text: str) -> str:
 def _nearest(text: str, keys: Iterator[Any]) -> str:
     """What a message says after an unknown key. Only the first keys of a big state are compared."""
     shown = {key if isinstance(key, str) else text_of(key): None for key in islice(keys, _NEIGHBOURS_MAX)}
-    near = get_close_matches(text, shown, n=1)
+    near = alike(text, shown)
     if near:
         return f"; did you mean {near[0]!r}?"
     return f"; there is, for example, {next(iter(shown))!r}" if shown else "; it is empty"

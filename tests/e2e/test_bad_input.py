@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -443,3 +444,25 @@ def test_an_answer_that_finds_a_full_disk(shell: Shell, arguments: list[str]) ->
     shell.prefix = ("sh", "-c", 'exec "$@" > /dev/full', "sh")
 
     assert_refused(shell.run(*arguments), 1, "cannot write to standard output: No space left on device")
+
+
+def test_a_first_start_that_is_refused_leaves_no_job_and_can_be_mended(shell: Shell) -> None:
+    shell.write("good.py", GOOD)
+    shell.write("out/mine", "a file of somebody else\n")
+
+    refused = shell.run("run", "good.py", "--plain")
+    listed = shell.run_ok("list", "--json").json()
+    shell.run_ok("run", "good.py", "--plain", "--take-output")
+
+    assert_refused(refused, 1, "it is not empty")
+    assert listed == []
+    assert sorted(committed(shell.folder / "out")) == [1, 2, 3]
+
+
+def test_what_a_job_file_prints_as_it_is_loaded_is_no_line_of_json(shell: Shell) -> None:
+    shell.write("good.py", "print('loading')\n" + GOOD)
+
+    done = shell.run_ok("run", "good.py", "--json")
+
+    assert [json.loads(line)["event"] for line in done.out.splitlines()][-1] == "finished"
+    assert "loading" in done.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -197,6 +198,22 @@ def system() -> Iterator[World]:
     """A world on the real file system, with all that a sink does to it."""
     with ThreadPoolExecutor(1) as executor:
         yield World(SystemDisk(executor))
+
+
+async def test_output_has_the_rights_that_the_umask_leaves_and_markers_are_private(
+    system: World, tmp_path: Path
+) -> None:
+    before = os.umask(0o027)
+    try:
+        sink = FileSink(tmp_path / "deep" / "out")
+        await sink.begin(system.context())
+        await sink.commit(await write_part(sink, system.context(), 1, "a"), system.context())
+    finally:
+        os.umask(before)
+
+    out = tmp_path / "deep" / "out"
+    assert [path.stat().st_mode & 0o777 for path in (out.parent, out, *out.glob("part-*"))] == [0o750, 0o750, 0o640]
+    assert {path.stat().st_mode & 0o777 for path in out.glob(".*")} == {0o600}
 
 
 async def test_when_the_folder_was_moved_then_what_the_failure_says_to_do_mends_it(

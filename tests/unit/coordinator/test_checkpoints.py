@@ -127,4 +127,4 @@ async def test_a_part_beyond_a_limit_fails_the_checkpoint_as_such() -> None:
     room.checkpoints.on_decline(0, messages.Decline(ATTEMPT, 1, [0, 0], "too much", beyond_limit=True), 2.0)
 
     assert room.ended[-1].failure is CheckpointFailure.BEYOND_LIMIT
-    assert room.checkpoints.history[-1].reason == "it is more than the configuration allows: subtask 0#0: too much"
+    assert room.checkpoints.history[-1].reason == "it is more than the configuration allows: log#0: too much"
