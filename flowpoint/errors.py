@@ -27,6 +27,7 @@
     │ └ StorageError             storage refused an operation
     │   ├ UnreadableError        what may well be whole cannot be read: no damage
     │   ├ StorageFull            no space left: waiting may mend it
+    │   ├ StorageLimit           beyond a limit of the configuration: another setting mends it
     │   └ OutcomeUnknown         a write that may or may not have happened: the attempt ends, sinks abort nothing
     └ Fenced                     this process belongs to an older attempt and must end
     InternalError                a bug in FlowPoint itself (not a FlowPointError)
@@ -164,6 +165,10 @@ class UnreadableError(StorageError):
 
 class StorageFull(StorageError):
     """The storage has no space left; what was being written is not there."""
+
+
+class StorageLimit(StorageError):
+    """It would be more than the configuration allows; what was being written is not there."""
 
 
 class OutcomeUnknown(StorageError):

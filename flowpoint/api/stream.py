@@ -1,8 +1,8 @@
 """Streams: the methods by which an author adds operators to a job.
 
 A stream is a handle on the operators whose output it is (several after `union`); each method appends one operator to
-the job's graph and returns the stream of its output. `key_by` only remembers the key function for the keyed operators
-that follow; `rebalance`, `broadcast` and `side_output` remember how, and which, records flow on. Nothing runs, and
+the job's graph and returns the stream of its output. `key_by` only remembers the key function for the operators that
+follow; `rebalance`, `broadcast` and `side_output` remember how, and which, records flow on. Nothing runs, and
 nothing is checked but that streams fit together: the graph as a whole is judged when the job is compiled, with messages
 that name the line recorded here.
 
@@ -11,17 +11,19 @@ Every method that makes an operator takes `uid` (identifies its state in snapsho
 
 Invariant: a stream never changes; using one twice sends its records both ways.
 
-Not here: two streams as the inputs of one function (`connected.py`), judgement (`plan.validate`), chaining (`plan.compile`).
+Not here: operators without state (`stateless.py`), two streams as the inputs of one function (`connected.py`),
+judgement (`plan.validate`), chaining (`plan.compile`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from flowpoint.api.calls import call_place, refuse_unless
 from flowpoint.api.connected import ConnectedStreams
+from flowpoint.api.stateless import Stateless
 from flowpoint.errors import PlanError
 from flowpoint.model.event_time import TimestampAssignment
 from flowpoint.model.plan import PROCESS_KINDS, OperatorKind, Partition
@@ -36,7 +38,7 @@ U = TypeVar("U")
 K = TypeVar("K")
 
 
-class Stream(Generic[T]):
+class Stream(Stateless[T]):
     """Records of type `T`. Made by `Job.source` and by the methods of streams, never directly.
 
     Example:
@@ -52,34 +54,6 @@ class Stream(Generic[T]):
     def __init__(self, graph: StreamGraph, links: tuple[Link, ...]) -> None:
         self._graph = graph
         self._links = links
-
-    def map(
-        self, fn: Callable[[T], U], *, uid: str | None = None, name: str | None = None, parallelism: int | None = None
-    ) -> Stream[U]:
-        """One record out for each record in: `fn(record)`."""
-        return self._add(OperatorKind.MAP, fn, uid, name, parallelism)
-
-    def filter(
-        self,
-        fn: Callable[[T], object],
-        *,
-        uid: str | None = None,
-        name: str | None = None,
-        parallelism: int | None = None,
-    ) -> Stream[T]:
-        """Only the records for which `fn(record)` is true."""
-        return self._add(OperatorKind.FILTER, fn, uid, name, parallelism)
-
-    def flat_map(
-        self,
-        fn: Callable[[T], Iterable[U]],
-        *,
-        uid: str | None = None,
-        name: str | None = None,
-        parallelism: int | None = None,
-    ) -> Stream[U]:
-        """Any number of records out for each record in: all of the iterable (or generator) `fn(record)`."""
-        return self._add(OperatorKind.FLAT_MAP, fn, uid, name, parallelism)
 
     def key_by(self, fn: Callable[[T], K]) -> KeyedStream[K, T]:
         """The same records, with `fn(record)` as the key of the keyed operator that follows.
@@ -213,8 +187,8 @@ class Stream(Generic[T]):
             )
 
 
-class KeyedStream(Generic[K, T]):
-    """Records of type `T` with keys of type `K`. Made by `Stream.key_by`; only keyed operators can follow.
+class KeyedStream(Stateless[T], Generic[K, T]):
+    """Records of type `T` with keys of type `K`. Made by `Stream.key_by`; keyed operators follow, or stateless ones.
 
     `count`, `sum`, `min`, `max`, `reduce` and `aggregate` emit `(key, value)` for every record, `value` being the
     result so far.
@@ -323,7 +297,8 @@ class KeyedStream(Generic[K, T]):
             refuse_unless((Stream,), self, attribute)
             raise PlanError(
                 f"{attribute} at {call_place()} cannot follow {self._key.name}: a keyed operator must follow key_by"
-                f" (count, sum, reduce, process, ...); use {attribute} before key_by or after the keyed operator"
+                f" (count, sum, reduce, process, ...), or map, filter or flat_map; use {attribute} before key_by or after"
+                " the keyed operator"
             )
 
 

@@ -2,7 +2,8 @@
 
 Life of a part: written hidden (`part_writer`), made durable by `prepare`, its committable kept in the checkpoint;
 once the checkpoint counts, `commit` renames it to `part-...`, which is when readers see it. A part whose checkpoint
-never counts stays hidden and is removed by the next attempt's `clean` (or by `abort`, which nobody calls today).
+never counts stays hidden and is removed by the next attempt: by `abort` where the coordinator knows of it, else by
+`clean`.
 
 After going back to an older checkpoint `begin` deletes the visible parts that are newer than it: their records are
 read and written again. They are deleted, not kept aside, because the same output comes again and nothing else would
@@ -86,7 +87,7 @@ class FileSink:
             await ctx.disk.sync_dir(folder)
 
     async def abort(self, committable: Any, ctx: ConnectorContext) -> None:
-        """Removes the hidden part."""
+        """Removes the hidden part, if it is there."""
         path = os.path.join(committable["folder"], committable["hidden"])
         with naming_errors(f"remove {path}"):
             await ctx.disk.remove(path)

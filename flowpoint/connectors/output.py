@@ -13,13 +13,13 @@ from collections.abc import Callable
 from typing import Any
 
 from flowpoint.errors import PlanError, UserCodeError
-from flowpoint.runtime.contracts import ConnectorContext
+from flowpoint.runtime.contracts import AT_LEAST_ONCE, ConnectorContext
 
 
 class _DirectSink:
     """A sink without a second phase."""
 
-    guarantee = "at-least-once"
+    guarantee = AT_LEAST_ONCE
 
     @property
     def can_take_back(self) -> bool:

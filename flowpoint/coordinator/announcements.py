@@ -16,6 +16,7 @@ from flowpoint.snapshot.places import Place
 
 _TOLD = (
     CheckpointFailure.DECLINED,
+    CheckpointFailure.BEYOND_LIMIT,
     CheckpointFailure.EXPIRED,
     CheckpointFailure.FINALIZE_FAILED,
     CheckpointFailure.RESTORING,

@@ -23,13 +23,14 @@ from typing import Any
 from flowpoint.coordinator.abandoned import AbandonedFiles
 from flowpoint.coordinator.checkpoint_record import CheckpointEnd, CheckpointRecord, CheckpointRequest, Triggered
 from flowpoint.coordinator.publishing import Lineage, Published, Publishing
-from flowpoint.errors import Fenced, FlowPointError, OutcomeUnknown
+from flowpoint.errors import Fenced, FlowPointError, OutcomeUnknown, StorageLimit
 from flowpoint.host.base import Host
 from flowpoint.model import messages
 from flowpoint.model.manifest import SAVEPOINT, Manifest
 from flowpoint.model.plan import JobPlan, SubtaskId
 from flowpoint.model.settings import CheckpointSettings
 from flowpoint.protocol.checkpoint import AckOutcome, CheckpointFailure, PendingCheckpoint
+from flowpoint.protocol.prepared_output import PreparedOutput
 from flowpoint.protocol.schedule import CheckpointScheduler, Permission, TriggerKind
 from flowpoint.snapshot import names
 from flowpoint.snapshot.savepoints import discard_savepoint
@@ -46,6 +47,7 @@ class Checkpoints:
         job: str,
         settings: CheckpointSettings,
         publishing: Publishing,
+        output: PreparedOutput,
         send: Callable[[messages.Message], None],
         spawn: Callable[[Coroutine[Any, Any, None], str], object],
         ended: Callable[[CheckpointEnd], None],
@@ -55,6 +57,7 @@ class Checkpoints:
         self._job = job
         self._settings = settings
         self._publishing = publishing
+        self._output = output
         self._send = send
         self._spawn = spawn
         self._ended = ended
@@ -214,15 +217,25 @@ class Checkpoints:
         triggered = self._triggered.get(ack.checkpoint)
         if triggered is None:
             if ack.attempt == self._attempt:
+                self._note(ack)
                 self._abandoned.add(ack)
             return AckOutcome.LATE
         outcome = triggered.pending.ack(ack.attempt, SubtaskId(*ack.subtask), ack, worker)
         if outcome is AckOutcome.ACCEPTED:
             alignment_ms = int(ack.stats.get("alignment_ms", 0))
             triggered.record.alignment_ms = max(triggered.record.alignment_ms, alignment_ms)
+            self._note(ack)
             if triggered.pending.is_complete:
+                if triggered.is_savepoint:
+                    self._output.handed_out(ack.checkpoint)
                 self._publishing.put(triggered)
         return outcome
+
+    def _note(self, ack: messages.Ack) -> None:
+        """Keep in mind what a subtask of this attempt has made durable, whatever becomes of the checkpoint."""
+        self._abandoned.heard(ack)
+        for uid, data in ack.operators.items():
+            self._output.acknowledged(uid, ack.subtask[1], data.get("committables", ()))
 
     def on_decline(self, worker: int, message: messages.Decline, now: float) -> None:
         """A subtask cannot take part."""
@@ -230,9 +243,12 @@ class Checkpoints:
         if triggered is None or triggered.is_publishing:
             return
         subtask = SubtaskId(*message.subtask)
-        outcome = triggered.pending.decline(
-            message.attempt, subtask, message.reason, worker, restoring=message.restoring
-        )
+        failure = CheckpointFailure.DECLINED
+        if message.restoring:
+            failure = CheckpointFailure.RESTORING
+        elif message.beyond_limit:
+            failure = CheckpointFailure.BEYOND_LIMIT
+        outcome = triggered.pending.decline(message.attempt, subtask, message.reason, worker, failure)
         if outcome is AckOutcome.ACCEPTED:
             assert triggered.pending.failure is not None
             self._fail(triggered, triggered.pending.failure, triggered.pending.failure_detail, now)
@@ -264,7 +280,9 @@ class Checkpoints:
                 self._drop(triggered, CheckpointFailure.ABORTED_BY_FAILOVER, str(published.error), now)
                 self.end(CheckpointFailure.ABORTED_BY_FAILOVER, now)
                 raise published.error
-            self._fail(triggered, CheckpointFailure.FINALIZE_FAILED, str(published.error), now)
+            is_beyond = isinstance(published.error, StorageLimit)
+            failure = CheckpointFailure.BEYOND_LIMIT if is_beyond else CheckpointFailure.FINALIZE_FAILED
+            self._fail(triggered, failure, str(published.error), now)
             return
         assert published.manifest is not None
         self._complete(triggered, published.manifest, now)
@@ -276,6 +294,7 @@ class Checkpoints:
         self._scheduler.completed(now)
         if not triggered.is_savepoint:
             self._publishing.counts(manifest)
+            self._output.counts(record.id)
             self.last_completed = record
             self._send(messages.Complete(record.attempt, record.id))
             self._subsume(record.id, now)
@@ -284,7 +303,15 @@ class Checkpoints:
 
     def take_abandoned(self) -> list[str]:
         """Files of failed checkpoints that no later one of this attempt can name."""
-        return self._abandoned.take(self._publishing.newest_id, self._publishing.newest_files)
+        return self._abandoned.take(*self._what_is_needed())
+
+    @property
+    def has_abandoned(self) -> bool:
+        """Whether `take_abandoned` would give any."""
+        return bool(self._abandoned.over(*self._what_is_needed()))
+
+    def _what_is_needed(self) -> tuple[int, frozenset[str], int | None]:
+        return self._publishing.newest_id, self._publishing.newest_files, min(self._triggered, default=None)
 
     def _subsume(self, checkpoint: int, now: float) -> None:
         """Give up the checkpoints before a completed one; savepoints are for somebody else, and go on."""

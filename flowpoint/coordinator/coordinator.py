@@ -340,8 +340,10 @@ class Coordinator:
             self._emit(event)
         if end.failure is None:
             self._on_completed(end)
-        elif self._duties.deployment.live is not None and self._life.is_live:
+        elif (live := self._duties.deployment.live) is not None and self._life.is_live:
             # Else it was being published when its attempt ended: nobody waits for it any more.
+            if self.checkpoints.has_abandoned:
+                self._duties.housekeeping.retain(live.prepared, self.checkpoints.take_abandoned)
             self._feed_seen(
                 self._duties.incidents.checkpoint_failed(
                     end, self._life.state, self.attempt, present=self._duties.crew.present(), now=self._now()

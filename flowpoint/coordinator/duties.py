@@ -25,6 +25,7 @@ from flowpoint.coordinator.statistics import Statistics
 from flowpoint.coordinator.steps import Steps
 from flowpoint.host.base import Host
 from flowpoint.protocol.job import JobLife
+from flowpoint.protocol.prepared_output import PreparedOutput
 from flowpoint.snapshot.commit_log import CommitLog
 
 
@@ -75,12 +76,13 @@ def assemble(
         post=post,
         record=record,
     )
-    preparation = Preparation(host, job, storage, log, warn)
+    output = PreparedOutput()
+    preparation = Preparation(host, job, storage, log, output, warn)
     deployment = Deployment(preparation, steps, post)
-    housekeeping = Housekeeping(preparation, steps, post, warn)
+    housekeeping = Housekeeping(preparation, output, steps, post, warn)
     publishing = Publishing(host, name, storage, log, steps.start_on_storage, post)
     checkpoints = Checkpoints(
-        host, name, job.settings.checkpoint, publishing, crew.tell_all, steps.start_on_storage, ended
+        host, name, job.settings.checkpoint, publishing, output, crew.tell_all, steps.start_on_storage, ended
     )
     log_of = name if job.log_path is not None else ""
     return Duties(

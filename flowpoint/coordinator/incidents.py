@@ -16,12 +16,12 @@ from types import MappingProxyType
 
 from flowpoint.coordinator.checkpoint_record import CheckpointEnd
 from flowpoint.coordinator.crew import Loss
-from flowpoint.errors import FINAL_ERRORS, CheckpointFailed, DiedAtStart, LinkLost, WorkerLost
+from flowpoint.errors import FINAL_ERRORS, CheckpointFailed, DiedAtStart, LinkLost, StorageLimit, WorkerLost
 from flowpoint.model import messages
 from flowpoint.model.settings import Settings
 from flowpoint.model.texts import MESSAGE_CHARACTERS_MAX, cut
 from flowpoint.protocol import job_events as ev
-from flowpoint.protocol.checkpoint import FailureCounter
+from flowpoint.protocol.checkpoint import CheckpointFailure, FailureCounter
 from flowpoint.protocol.job_table import OVER, JobState
 from flowpoint.protocol.restart import RestartPolicy
 from flowpoint.protocol.schedule import TriggerKind
@@ -114,7 +114,8 @@ class Incidents:
         reason = f"checkpoint {record.id} failed: {record.reason}"
         is_wish = end.trigger in _WISHES
         if not is_wish and self._checkpoints.failed(record.id, failure, record.kind):
-            return self.failure(state, failure_of(CheckpointFailed(reason), attempt), present=present, now=now)
+            kind = StorageLimit if failure is CheckpointFailure.BEYOND_LIMIT else CheckpointFailed
+            return self.failure(state, failure_of(kind(reason), attempt), present=present, now=now)
         if record.drained and failure.counts:
             seen = self.failure(state, failure_of(CheckpointFailed(reason), attempt), present=present, now=now)
             return ev.StopCheckpointFailed(record.reason, seen.verdict) if seen is not None else None

@@ -7,7 +7,7 @@ A lineage that starts from a snapshot of somebody else first makes it its own ch
 Nothing that was read counts before the attempt's own entry is durable: only then is everything older fenced. The
 decision itself is pure (`protocol.recovery`, `protocol.assignment`).
 
-Not here: sending anything to workers.
+Not here: sending anything to workers; removing what dead attempts left behind (`housekeeping`).
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from flowpoint.model.commits import CommitEntry, CommitKind
 from flowpoint.model.manifest import Manifest
 from flowpoint.model.plan import OperatorKind, SubtaskId
 from flowpoint.protocol.assignment import RestoreMap, assign_state, initial_splits
+from flowpoint.protocol.prepared_output import PreparedOutput
 from flowpoint.protocol.recovery import (
     AlreadyFinished,
     Examine,
@@ -43,6 +44,7 @@ from flowpoint.protocol.recovery import (
     Restore,
     StartEmpty,
     choose,
+    newest_checkpoint,
     next_checkpoint_id,
     standing,
 )
@@ -88,13 +90,20 @@ class Preparation:
     """Prepares one attempt after another for one job."""
 
     def __init__(
-        self, host: Host, job: JobToRun, storage: Storage, log: CommitLog, warn: Callable[[str], None]
+        self,
+        host: Host,
+        job: JobToRun,
+        storage: Storage,
+        log: CommitLog,
+        output: PreparedOutput,
+        warn: Callable[[str], None],
     ) -> None:
         self._host = host
         self.job = job
         """As it is to be run; with another parallelism after a rescale."""
         self._storage = storage
         self._log = log
+        self._output = output
         self._warn = warn
         self._lineage: str | None = None
         self._origin: Origin | None = None
@@ -155,6 +164,7 @@ class Preparation:
         """What is left to do once the attempt has begun in the log."""
         assert self._lineage is not None
         entries = await self._log.entries()
+        self._output.settle(newest_checkpoint(entries))
         await self._withdraw_handover(entries)
         if self._origin is not None and not has_checkpoint(entries, self._lineage):
             await self._take_over(self._origin, begun)
@@ -192,9 +202,9 @@ class Preparation:
             ),
             first_is_full=self._is_unclaimed(restored),
         )
-        for uid, sink in self.sinks():
-            with naming(uid, "begin()"):
-                await sink.begin(self._context_of(uid, prepared))
+        for sink, ctx in self.sinks_in(prepared):
+            with naming(ctx.uid, "begin()"):
+                await sink.begin(ctx)
         self._is_first = self._founds = False
         return prepared
 
@@ -284,15 +294,6 @@ class Preparation:
         origin = self._origin
         return restored is not None and origin is not None and not origin.claim and restored.id == origin.checkpoint
 
-    async def clean(self, prepared: PreparedAttempt) -> None:
-        """After every sink has committed what was restored: remove what dead attempts left behind (rules 7 to 9)."""
-        report = await prepared.cleaner.sweep([prepared.restored_directory] if prepared.restored_directory else [])
-        for problem in report.problems:
-            self._warn(f"cannot clean up after older attempts: {problem}")
-        for uid, sink in self.sinks():
-            with naming(uid, "clean()"):
-                await sink.clean(self._context_of(uid, prepared))
-
     def sinks(self) -> list[tuple[str, Sink]]:
         """The sinks of the job, by uid."""
         return [
@@ -301,8 +302,10 @@ class Preparation:
             if spec.kind is OperatorKind.SINK
         ]
 
-    def _context_of(self, uid: str, prepared: PreparedAttempt) -> ConnectorContext:
-        return self._sink_context(uid, prepared.lineage, prepared.number, prepared.restored_checkpoint)
+    def sinks_in(self, prepared: PreparedAttempt) -> list[tuple[Sink, ConnectorContext]]:
+        """The sinks of an attempt, each with its context; `uid` stands in that."""
+        lineage, attempt, restored = prepared.lineage, prepared.number, prepared.restored_checkpoint
+        return [(sink, self._sink_context(uid, lineage, attempt, restored)) for uid, sink in self.sinks()]
 
     def _sink_context(self, uid: str, lineage: str, attempt: int, restored_checkpoint: int) -> ConnectorContext:
         return ConnectorContext(

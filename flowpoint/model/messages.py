@@ -60,6 +60,7 @@ class Decline:
     """A subtask cannot take part in a checkpoint, or could not write its part.
 
     restoring: only because it is still taking in the in-flight records of the checkpoint it started from.
+    beyond_limit: its part is more than the configuration allows.
     """
 
     attempt: int
@@ -67,6 +68,7 @@ class Decline:
     subtask: list[int]
     reason: str
     restoring: bool = False
+    beyond_limit: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from flowpoint.plan.graph import GraphOperator, Link, StreamGraph
 from flowpoint.plan.record_types import record_types_of
 from flowpoint.plan.validate import validate
 from flowpoint.runtime.connector_forms import full_sink
-from flowpoint.runtime.contracts import OperatorDef
+from flowpoint.runtime.contracts import AT_LEAST_ONCE, HasGuarantee, OperatorDef
 
 STATEFUL_KINDS = KEYED_KINDS | PROCESS_KINDS | {OperatorKind.SOURCE, OperatorKind.SINK, OperatorKind.ASSIGN_TIMESTAMPS}
 
@@ -208,6 +208,23 @@ def _fingerprint(plan: JobPlan) -> str:
 
 
 def _warnings(graph: StreamGraph, uids: list[str]) -> tuple[str, ...]:
+    return (*_warn_of_bare(graph, uids), *_warn_of_repeats(graph, uids))
+
+
+def _warn_of_repeats(graph: StreamGraph, uids: list[str]) -> tuple[str, ...]:
+    """One sentence about all sinks that say that they are not exact."""
+    sinks = [operator for operator in graph.operators if operator.kind is OperatorKind.SINK]
+    called = ", ".join(
+        f"{uids[sink.index]!r} ({type(sink.function).__name__})"
+        for sink in sinks
+        if isinstance(sink.function, HasGuarantee) and sink.function.guarantee == AT_LEAST_ONCE
+    )
+    if not called:
+        return ()
+    return (f"at-least-once, so after a failure records since the last checkpoint come again: sink {called}",)
+
+
+def _warn_of_bare(graph: StreamGraph, uids: list[str]) -> tuple[str, ...]:
     """One sentence about all operators that should have a uid and have none."""
     bare = [operator for operator in graph.operators if operator.uid is None and operator.kind in STATEFUL_KINDS]
     if not bare:

@@ -17,13 +17,13 @@ from typing import Final
 from flowpoint.errors import PlanError
 from flowpoint.model.key_groups import MAX_PARALLELISM_LIMIT
 from flowpoint.model.path_names import PATH_NAME_RULE, is_path_name
-from flowpoint.model.plan import KEYED_KINDS, OperatorKind, Partition
+from flowpoint.model.plan import OperatorKind, Partition
 from flowpoint.plan.graph import GraphOperator, StreamGraph, function_name
 from flowpoint.plan.states import declared_states, misplaced_states
 
 _FUNCTION_METHODS: Final = ("on_timer", "open", "close", "merge")
 _SOURCE_METHODS: Final = ("splits", "open")
-_SINK_METHODS: Final = ("begin", "open", "commit", "abort", "clean", "can_take_back")
+_SINK_METHODS: Final = ("open", "commit", "abort")
 
 
 def validate(graph: StreamGraph, parallelism: int, max_parallelism: int) -> None:
@@ -295,12 +295,11 @@ def _check_uids(graph: StreamGraph) -> None:
 
 
 def _check_keys_used(graph: StreamGraph) -> None:
-    keyed = [operator for operator in graph.operators if operator.kind in KEYED_KINDS]
-    used = {id(key) for operator in keyed for key in (operator.key, operator.second_key)}
+    used = {id(key) for operator in graph.operators for key in (operator.key, operator.second_key)}
     for key in graph.keys:
         if id(key) not in used:
             raise PlanError(
-                f"{key.name} is followed by no keyed operator: add count, sum, reduce or process, or remove it"
+                f"{key.name} is followed by no operator: add count, sum, reduce, process or map, or remove it"
             )
 
 

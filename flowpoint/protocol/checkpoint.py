@@ -40,6 +40,7 @@ class CheckpointFailure(StrEnum):
     """Why a checkpoint did not come about."""
 
     DECLINED = "declined"
+    BEYOND_LIMIT = "beyond_limit"
     EXPIRED = "expired"
     FINALIZE_FAILED = "finalize_failed"
     ABORTED_BY_FAILOVER = "aborted_by_failover"
@@ -62,6 +63,7 @@ class CheckpointFailure(StrEnum):
 
 _TEXTS: Mapping[CheckpointFailure, str] = {
     CheckpointFailure.DECLINED: "a subtask declined it",
+    CheckpointFailure.BEYOND_LIMIT: "it is more than the configuration allows",
     CheckpointFailure.EXPIRED: "it was not complete within checkpoint.timeout",
     CheckpointFailure.FINALIZE_FAILED: "its manifest or commit entry could not be written",
     CheckpointFailure.ABORTED_BY_FAILOVER: "the attempt failed meanwhile",
@@ -74,6 +76,7 @@ _TEXTS: Mapping[CheckpointFailure, str] = {
 _COUNTING = frozenset(
     {
         CheckpointFailure.DECLINED,
+        CheckpointFailure.BEYOND_LIMIT,
         CheckpointFailure.EXPIRED,
         CheckpointFailure.FINALIZE_FAILED,
     }
@@ -158,12 +161,16 @@ class PendingCheckpoint(Generic[AckData]):
         return outcome
 
     def decline(
-        self, attempt: int, subtask: SubtaskId, reason: str, worker: int | None = None, *, restoring: bool = False
+        self,
+        attempt: int,
+        subtask: SubtaskId,
+        reason: str,
+        worker: int | None = None,
+        failure: CheckpointFailure = CheckpointFailure.DECLINED,
     ) -> AckOutcome:
-        """A subtask cannot take part. ACCEPTED: the checkpoint has now failed as DECLINED, or RESTORING."""
+        """A subtask cannot take part. ACCEPTED: the checkpoint has now failed, as `failure`."""
         outcome = self._judge(attempt, subtask, worker)
         if outcome is AckOutcome.ACCEPTED:
-            failure = CheckpointFailure.RESTORING if restoring else CheckpointFailure.DECLINED
             self.fail(failure, f"{self._called(subtask)}: {reason}")
         return outcome
 

@@ -139,6 +139,11 @@ def next_checkpoint_id(commits: Sequence[CommitEntry]) -> int:
     return max(ids, default=0) + 1
 
 
+def newest_checkpoint(commits: Sequence[CommitEntry]) -> int:
+    """The id of the newest checkpoint that ever counted, whatever became of it (0: none)."""
+    return max((entry.checkpoint for entry in commits if entry.kind == CommitKind.CHECKPOINT), default=0)
+
+
 def _chain(own: Sequence[CommitEntry]) -> list[CommitEntry]:
     """The newest checkpoint of a lineage and its ancestors that are still in the log, newest first."""
     checkpoints = [entry for entry in own if entry.kind == CommitKind.CHECKPOINT]
@@ -175,10 +180,13 @@ def _refuse_older(chain: Sequence[CommitEntry], health: Mapping[str, str | None]
 
 
 def _refuse_all(chain: Sequence[CommitEntry], health: Mapping[str, str | None]) -> Refuse:
-    # What a lineage began with is a copy: the snapshot that it was made of may be good still.
+    # What a lineage began with is a copy, or a link: the snapshot that it was made of may be good still, or as bad.
     source = chain[-1].extra.get("from")
     snapshot = (
-        f"{source}, which the job began with, with --from and another --name" if source else "a savepoint with --from"
+        f"another snapshot with --from (also from {source}, which the job began with, under another --name, but only"
+        f" if `flowpoint verify {source}` finds it good)"
+        if source
+        else "a savepoint with --from"
     )
     return Refuse(
         f"cannot continue: no retained checkpoint is good ({_damage(chain, health)}); repair the files, start from "

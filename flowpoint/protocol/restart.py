@@ -9,10 +9,11 @@
 A completed checkpoint proves that the job got somewhere: the next restart is immediate again and `fixed` counts anew
 (the rate of `failure_rate` is about time alone and goes on). Whatever the strategy, restarting is pointless, and given
 up, when the failure says so (`Failure.retry` is False: bad data that the engine itself found); when the same error of
-the job's, or the same bug of the engine's, has come three times without a checkpoint between; or when workers have
-ended by themselves at their start three times in a row, with nothing deployed between. Who was killed by a signal
-counts for none of these. What cannot be read before any attempt was deployed refuses the start: whoever starts the job
-is told at once. Later nobody may be there, so that is tried again as the strategy says.
+the job's, or the same bug of the engine's, has come three times without a checkpoint between; when snapshots were more
+than the configuration allows three times in a row, without a checkpoint between (anew, there is at first the room that dead
+attempts had held); or when workers have ended by themselves at their start three times in a row, with nothing deployed
+between. Who was killed by a signal counts for none of these. What cannot be read before any attempt was deployed refuses
+the start: whoever starts the job is told at once. Later nobody may be there, so that is tried again as the strategy says.
 
 Pure: the caller passes the time, and a random number in [-1, 1] for the jitter.
 """
@@ -29,6 +30,7 @@ from flowpoint.model.settings import RestartSettings
 
 SAME_ERROR_MAX = 3
 DEATHS_AT_START_MAX = 3
+BEYOND_LIMIT_MAX = 3
 # Messages may carry values, so an endless job could collect ever new ones; beyond this many the oldest are forgotten.
 ERRORS_REMEMBERED_MAX = 100
 
@@ -66,6 +68,7 @@ class RestartPolicy:
         self._times: deque[float] = deque()
         self._user_errors: Counter[tuple[str, str, str]] = Counter()
         self._deaths_at_start = 0  # in a row
+        self._beyond_limit = 0  # in a row
         self._has_started = False  # an attempt was deployed
 
     @property
@@ -76,6 +79,7 @@ class RestartPolicy:
     def checkpoint_completed(self) -> None:
         """The job got somewhere."""
         self._restarts = 0
+        self._beyond_limit = 0
         self._user_errors.clear()
 
     def deployed(self) -> None:
@@ -101,6 +105,9 @@ class RestartPolicy:
         if _is_a(failure.kind, errors.DiedAtStart):
             return self._cannot_start(failure)
         self._deaths_at_start = 0
+        if _is_a(failure.kind, errors.StorageLimit):
+            return self._too_big(failure)
+        self._beyond_limit = 0
         if not _is_a(failure.kind, errors.JobError, errors.UsageError, InternalError):
             return ""
         key = (failure.operator, failure.kind, _gist(failure))
@@ -114,6 +121,15 @@ class RestartPolicy:
         return (
             f"{failure.message} ({who} failed with this error {times} times without a "
             "completed checkpoint between; fix the job and run it again)"
+        )
+
+    def _too_big(self, failure: Failure) -> str:
+        self._beyond_limit += 1
+        if self._beyond_limit < BEYOND_LIMIT_MAX:
+            return ""
+        return (
+            f"{failure.message} (given up after {self._beyond_limit} attempts in a row that this has ended, without a "
+            "completed checkpoint between)"
         )
 
     def _cannot_start(self, failure: Failure) -> str:

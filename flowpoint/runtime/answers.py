@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from flowpoint.errors import StorageLimit
 from flowpoint.model import messages
 from flowpoint.model.plan import SubtaskId
 
@@ -34,6 +35,12 @@ class Answers:
     def decline(self, checkpoint: int, reason: str, *, restoring: bool = False) -> None:
         """This checkpoint cannot be. `restoring`: not yet, which nobody is to blame for."""
         self.report(messages.Decline(self.attempt, checkpoint, list(self.subtask), reason, restoring=restoring))
+
+    def decline_failed(self, checkpoint: int, what: str, error: Exception) -> None:
+        """Its part could not be written. `what`: such as "records under way"."""
+        reason = f"failed while writing{f' {what}' if what else ''}: {error}"
+        is_beyond = isinstance(error, StorageLimit)
+        self.report(messages.Decline(self.attempt, checkpoint, list(self.subtask), reason, beyond_limit=is_beyond))
 
     def committed(self, checkpoint: int) -> None:
         """The sink has committed everything up to `checkpoint`."""

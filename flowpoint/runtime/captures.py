@@ -163,7 +163,7 @@ class Captures:
         except (TransientError, OSError) as error:
             if not unfinished.capture.is_given_up:
                 self._log(f"subtask {self._answers.called}: records under way were not written: {error}")
-                self._answers.decline(checkpoint, f"failed while writing records under way: {error}")
+                self._answers.decline_failed(checkpoint, "records under way", error)
             self._tell_files(unfinished.capture, operators)
             return
         if state.channels:
@@ -189,7 +189,7 @@ class Captures:
         if failure is not None:
             # The state is kept in memory and goes into the next snapshot; this one has failed.
             self._log(f"subtask {self._answers.called}: its part of checkpoint {checkpoint} was not written: {failure}")
-            self._answers.decline(checkpoint, f"failed while writing: {failure}")
+            self._answers.decline_failed(checkpoint, "", failure)
             self._tell_files(capture, operators)
         else:
             self._answers.acknowledge(checkpoint, operators, saved, capture.alignment_ms)

@@ -230,8 +230,8 @@ def _put_keyed(source: _Source, i: int, op: LoopOperator) -> None:
     # A freeze replaces the dict, so it is looked up once per batch.
     source.head += [f"dirty{i} = table{i}.dirty", f"get{i} = dirty{i}.get", f"load{i} = table{i}.load"]
     key, state, function = (
-        _Step(Place(op.uid, op.kind.value, doing, op.key_name), record)
-        for doing in (Doing.KEY, Doing.STATE, Doing.FUNCTION)
+        _Step(Place(op.uid, op.kind.value, doing, op.key_name), record, result)
+        for doing, result in ((Doing.KEY, ""), (Doing.STATE, f"k{i}"), (Doing.FUNCTION, ""))
     )
     first, more = _accumulation(source, i, op)
     source.put(f"k{i} = key{i}({record})", key)
@@ -288,7 +288,10 @@ def _put_emit(source: _Source, emit: HashEmit | None) -> None:
         if source.timed:
             source.put("append_stamp(at)")
         return
-    key, state = (_Step(Place(emit.uid, "key_by", doing, emit.key_name), record) for doing in (Doing.KEY, Doing.STATE))
+    key, state = (
+        _Step(Place(emit.uid, "key_by", doing, emit.key_name), record, result)
+        for doing, result in ((Doing.KEY, ""), (Doing.STATE, "k"))
+    )
     source.constant("key_of", emit.key)
     source.constant("miss", emit.miss)
     source.names |= {"targets": emit.targets, "buffers": emit.buffers}

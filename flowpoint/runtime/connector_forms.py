@@ -1,9 +1,10 @@
 """Sources and sinks as authors may write them, made into the one form that the runtime calls.
 
-An author may write without `async` what does not wait, `commit` and `abort` without the context, and a reader or writer
-without `close`. What is in full form is returned as it is, and nothing is put between; anything else gets an object in
-front of it that forwards. Which of the two is decided once: for a sink when the plan is compiled, for a reader or
-writer when it is opened, never per batch.
+An author may write without `async` what does not wait, `commit` and `abort` without the context, a reader or writer
+without `close`, and a sink without `begin`, `clean` and `can_take_back`, which then are what `Sink` has. What is in full
+form is returned as it is, and nothing is put between; anything else gets an object in front of it that forwards. Which
+of the two is decided once: for a sink when the plan is compiled, for a reader or writer when it is opened, never per
+batch.
 
 Not here: whether it is a source or sink at all (`plan.validate`).
 """
@@ -41,7 +42,9 @@ async def settled(outcome: R | Awaitable[R]) -> R:
 
 def full_sink(sink: Sink) -> Sink:
     """A sink all of whose methods are awaited, and take the context."""
-    if _waits(sink, _SINK_METHODS) and _takes_context(sink.commit) and _takes_context(sink.abort):
+    takes_all = _takes_context(sink.commit) and _takes_context(sink.abort)
+    # A property is looked for and not run: it may say something only where the job runs.
+    if takes_all and _waits(sink, _SINK_METHODS) and inspect.getattr_static(sink, "can_take_back", None) is not None:
         return sink
     return _SinkWithFilesInFull(sink) if isinstance(sink, SinkWithFiles) else _SinkInFull(sink)
 
@@ -70,10 +73,10 @@ def _takes_context(method: Callable[..., object]) -> bool:
     return True
 
 
-async def _close(connector: SinkWriter | SourceReader) -> None:
-    close = getattr(connector, "close", None)
-    if close is not None:
-        await settled(close())
+async def _call_if_there(connector: object, name: str, *arguments: object) -> None:
+    method = getattr(connector, name, None)
+    if method is not None:
+        await settled(method(*arguments))
 
 
 class _SinkInFull:
@@ -86,10 +89,10 @@ class _SinkInFull:
 
     @property
     def can_take_back(self) -> bool:
-        return bool(self._sink.can_take_back)
+        return bool(getattr(self._sink, "can_take_back", False))
 
     async def begin(self, ctx: ConnectorContext) -> None:
-        await settled(self._sink.begin(ctx))
+        await _call_if_there(self._sink, "begin", ctx)
 
     async def open(self, ctx: ConnectorContext) -> SinkWriter:
         writer: SinkWriter = await settled(self._sink.open(ctx))
@@ -102,7 +105,7 @@ class _SinkInFull:
         await settled(self._sink.abort(committable, *([ctx] if self._aborts_in_context else [])))
 
     async def clean(self, ctx: ConnectorContext) -> None:
-        await settled(self._sink.clean(ctx))
+        await _call_if_there(self._sink, "clean", ctx)
 
 
 class _SinkWithFilesInFull(_SinkInFull):
@@ -129,7 +132,7 @@ class _WriterInFull:
         return await settled(self._writer.prepare(checkpoint))
 
     async def close(self) -> None:
-        await _close(self._writer)
+        await _call_if_there(self._writer, "close")
 
 
 class _ReaderInFull:
@@ -146,4 +149,4 @@ class _ReaderInFull:
         return self._reader.position()
 
     async def close(self) -> None:
-        await _close(self._reader)
+        await _call_if_there(self._reader, "close")

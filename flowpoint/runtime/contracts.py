@@ -167,16 +167,18 @@ class Sink(Protocol):
         """Make it visible. Idempotent: done already is success."""
 
     async def abort(self, committable: Any, ctx: ConnectorContext) -> None:
-        """Throw it away. Idempotent.
+        """Throw it away. Idempotent: gone already is success. What it raises is told, and ends nothing.
 
-        Not called today. What a checkpoint that was given up had prepared stays in the state of the next one, and is
-        committed with it; what an ended attempt had prepared since is removed by `clean`. It must never be called after
-        an append to the commit log that may have happened (rule 5).
+        Called in the coordinator of the next attempt, after everything restored is committed and before `clean`, for
+        what an ended attempt had acknowledged and no checkpoint will ever count (`protocol.prepared_output`). Never for
+        what a checkpoint that failed had prepared while its attempt lives on: that is committed with the next one.
+        `ctx` is as for `clean`, whichever subtask had prepared it.
         """
 
     async def clean(self, ctx: ConnectorContext) -> None:
         """Once per attempt, in the coordinator, after everything restored is committed: remove leftovers of older
-        attempts of this lineage."""
+        attempts of this lineage. Only this finds what was prepared and not acknowledged, or by a coordinator's death
+        forgotten."""
 
 
 @runtime_checkable
@@ -194,6 +196,10 @@ class SinkWithFiles(Protocol):
 
         Once, in the coordinator, after `begin`. `committable` is the one that was exported, `files` are its copies.
         """
+
+
+AT_LEAST_ONCE: Final = "at-least-once"
+"""The `guarantee` of a sink that gets records again after a failure: a person is told when such a job starts."""
 
 
 @runtime_checkable

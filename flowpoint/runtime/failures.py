@@ -22,13 +22,22 @@ from enum import StrEnum
 from types import FrameType, TracebackType
 from typing import Any, Final
 
-from flowpoint.errors import BadRecordError, FlowPointError, InternalError, TransientError, UserCodeError
+from flowpoint.errors import (
+    BadRecordError,
+    FlowPointError,
+    InternalError,
+    SnapshotError,
+    StorageError,
+    TransientError,
+    UserCodeError,
+)
 from flowpoint.model.suggestions import suggestion
 from flowpoint.model.texts import MESSAGE_CHARACTERS_MAX, SENTENCE_CHARACTERS_MAX, cut
 from flowpoint.state.descriptor import declared
 from flowpoint.state.kinds import ValueState
 
 ENGINE: Final = FlowPointError.__module__.partition(".")[0]
+STATE_ROOM: Final = f"{ENGINE}.state."
 CHAIN_FILES: Final = f"<{ENGINE} chain"
 """How the file names of generated loops begin."""
 
@@ -74,7 +83,7 @@ def explain(place: Place, error: BaseException, when: str, result: Any = None) -
 
     Args:
         when: such as "on record 5" (see `on_record`).
-        result: what the user's function returned, when that was being walked through.
+        result: what the user's function returned, when that was being walked through; the key, when state was at work.
     """
     if isinstance(error, InternalError):
         return None
@@ -87,11 +96,14 @@ def explain(place: Place, error: BaseException, when: str, result: Any = None) -
 
 def _explained(place: Place, error: BaseException, start: str, result: Any) -> FlowPointError | None:
     if isinstance(error, FlowPointError):
+        if isinstance(error, SnapshotError | StorageError) and _is_of_state(error):
+            # Neither the record nor the function is to blame.
+            start = f"operator '{place.uid}' cannot read its state: "
         return engine_class(error)(start + say(error, MESSAGE_CHARACTERS_MAX))
     if place.doing is Doing.STATE:
         if isinstance(error, TypeError) and "unhashable" in str(error):
             advice = "return a str, an int or a tuple of such from the key function"
-            return BadRecordError(f"{start}the key is not hashable ({error}); {advice}")
+            return BadRecordError(f"{start}the key {shorten(result)} is not hashable ({error}); {advice}")
         if not _ends_in_user_code(error):
             return None
     if place.doing is Doing.RESULT and isinstance(error, TypeError) and not _is_iterable(result):
@@ -228,6 +240,11 @@ def _warning(error: BaseException) -> str:
 def _ends_in_user_code(error: BaseException) -> bool:
     frames = list(_frames(error))
     return bool(frames) and not frames[-1][1]
+
+
+def _is_of_state(error: BaseException) -> bool:
+    """Whether it was raised where state lies, which a user's function may have asked for."""
+    return any(str(trace.tb_frame.f_globals.get("__name__", "")).startswith(STATE_ROOM) for trace, _ in _frames(error))
 
 
 def _is_engine(frame: FrameType) -> bool:

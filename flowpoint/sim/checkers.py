@@ -107,6 +107,13 @@ class StorageChecker(Checker):
             for commit in self.commits.values()
         )
 
+    def named_in(self, name: str) -> Commit | None:
+        """The checkpoint in the log whose manifest has this name in it, such as that of a part of output."""
+        for commit in self.commits.values():
+            if commit.kind == CHECKPOINT and name.encode() in self._manifests.get(commit.directory, b""):
+                return commit
+        return None
+
     def _is_settled(self, number: int) -> bool:
         """Whether no crash can undo this entry: it is durable, or so old that it was cleaned away."""
         path = f"{self.root}/commits/{number:08d}.json"

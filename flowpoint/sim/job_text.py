@@ -19,9 +19,10 @@ RANGES_PER_FILE = 2
 _HEAD = """\
 from flowpoint import BroadcastState, CoProcessFunction, Job, KeyedProcessFunction, ListState, MapState
 from flowpoint import ProcessFunction, ReducingState, ValueState
-from flowpoint.connectors import FileSink, FileSource, SequenceSource
+from flowpoint.connectors import FileSource, SequenceSource
 from flowpoint.runtime.contracts import Split
 from flowpoint.sim.user_code import stumble
+from flowpoint.sim.witnessed_sink import WitnessedSink
 """
 
 _STATES = """\
@@ -62,7 +63,7 @@ class Prepared(FileSource):
 
 # Whatever is committed stays: a commit that comes too early is then seen in the output, not taken back.
 _KEPT = """\
-class KeptSink(FileSink):
+class KeptSink(WitnessedSink):
     can_take_back = False
 
     async def _take_back(self, ctx):
@@ -94,7 +95,7 @@ class SlowSink({base}):
 
 def job_text(shape: JobShape, classes: str = "") -> str:
     """The job file of a shape; `classes` takes the place of those that its topology has."""
-    sink = "FileSink" if shape.takes_back else "KeptSink"
+    sink = "WitnessedSink" if shape.takes_back else "KeptSink"
     slow = _SLOW.format(delay=shape.sink_delay, base=sink) if shape.sink_delay else ""
     sink = "SlowSink" if shape.sink_delay else sink
     width = f", parallelism={shape.sink_parallelism}" if shape.sink_parallelism is not None else ""
@@ -122,6 +123,9 @@ def _stream(shape: JobShape) -> tuple[str, str]:
         case Topology.TWO_KEYED:
             again = f'.key_by(lambda pair: pair[1] % {shape.keys}).count(uid="counts_of_counts")'
             return "", f'{numbers}{keyed}.count(uid="counts"){again}'
+        case Topology.KEYED_MAP:
+            middle = f'{numbers}.key_by(lambda n: n % 7).map(lambda n: n, uid="middle")'
+            return "", f'{middle}{keyed}.count(uid="counts")'
         case Topology.UNION:
             more = _source(shape, shape.records, "more_numbers")
             return "", f'{numbers}.union({more}){keyed}.count(uid="counts")'

@@ -37,6 +37,7 @@ class Topology(StrEnum):
     TWO_INPUTS = "two_inputs"
     BROADCAST = "broadcast"
     EVENT_TIME = "event_time"
+    KEYED_MAP = "keyed_map"
 
 
 GROWING = frozenset(
@@ -50,6 +51,7 @@ GROWING = frozenset(
         Topology.STATELESS,
         Topology.REBALANCED,
         Topology.REBALANCE,
+        Topology.KEYED_MAP,
     }
 )
 """Where a record that comes twice adds rows and changes none, so that at least once can be told from loss."""

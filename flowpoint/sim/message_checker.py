@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import builtins
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from flowpoint import errors
@@ -96,18 +96,20 @@ class MessageChecker:
         who = f"the acknowledgement of checkpoint {ack.checkpoint} by {_named(ack.subtask)}, attempt {ack.attempt},"
         for data in ack.savepoint.values():
             for committable in SubtaskState.from_data(data).committables:
-                self._check_committable(committable["data"], who)
+                self._check_part(committable["data"], who)
         for data in ack.operators.values():
             state = SubtaskState.from_data(data)
             for file in state.every_file():
                 self._storage.check_file(file, who)
             for committable in state.committables:
-                self._check_committable(committable["data"], who)
+                self._check_part(committable["data"], who)
         self._acks.setdefault((ack.attempt, ack.checkpoint), set()).add(SubtaskId(*ack.subtask))
         process.tell(f"acknowledges checkpoint {ack.checkpoint} for {_named(ack.subtask)}")
 
-    def _check_committable(self, data: Mapping[str, Any], who: str) -> None:
-        hidden, final = f"{data['folder']}/{data['hidden']}", f"{data['folder']}/{data['final']}"
+    def _check_part(self, committable: Any, who: str) -> None:
+        if not _is_part(committable):
+            return
+        hidden, final = (f"{committable['folder']}/{committable[name]}" for name in ("hidden", "final"))
         files = self._world.files
         _require(
             files.is_durable(hidden) or files.find(final) is not None,
@@ -163,6 +165,7 @@ class MessageChecker:
             f"{committable['data']['folder']}/{committable['data']['final']}"
             for state in states
             for committable in state.committables
+            if _is_part(committable["data"])
         ]
         origin = f"from checkpoint {deploy.restored_checkpoint}" if deploy.restored_checkpoint else "from the start"
         process.tell(f"deploys attempt {deploy.attempt}, {origin}")
@@ -240,6 +243,11 @@ def _is_expected(kind: str) -> bool:
 
 def _named(subtask: list[int]) -> str:
     return f"subtask {subtask[0]}#{subtask[1]}"
+
+
+def _is_part(committable: Any) -> bool:
+    """Whether it is one of a FileSink: those of other sinks are on no disk that could be looked at."""
+    return isinstance(committable, dict) and committable.keys() >= {"folder", "hidden", "final"}
 
 
 def _require(condition: bool, complaint: str) -> None:

@@ -49,6 +49,37 @@ class SavepointChecker(Checker):
         )
 
 
+class CommittableChecker:
+    """What sinks are told to do with what they have prepared.
+
+    - Nothing is aborted that a checkpoint in the commit log names, or a savepoint that is there (rules 3 and 5).
+    - Nothing is committed that was aborted before.
+    """
+
+    def __init__(self, world: SimWorld, storage: StorageChecker, savepoints: str) -> None:
+        self._world = world
+        self._storage = storage
+        self._savepoints = savepoints
+        self._aborted: set[str] = set()
+        world.sink_calls.on_commit = self._on_commit
+        world.sink_calls.on_abort = self._on_abort
+
+    def _on_commit(self, name: str) -> None:
+        if name in self._aborted:
+            self._world.fail(InvariantBroken(f"{name} is to be committed, and was aborted before"))
+
+    def _on_abort(self, name: str) -> None:
+        self._aborted.add(name)
+        self._world.trace.mark("aborted output")
+        self._world.trace.tell("output", f"{name} is aborted")
+        commit = self._storage.named_in(name)
+        if commit is not None:
+            self._world.fail(InvariantBroken(f"{name} is to be aborted, and commit {commit.number} names it"))
+        for path, file in self._world.files.walk(self._savepoints):
+            if path.endswith("/manifest.json") and name.encode() in file.data:
+                self._world.fail(InvariantBroken(f"{name} is to be aborted, and {path} names it"))
+
+
 class OutputChecker(Checker):
     """The folder of a file sink.
 

@@ -22,7 +22,7 @@ def reference(shape: JobShape) -> Counter[Row]:
     """What the job must write, each row as often as given."""
     numbers = range(shape.records)
     match shape.topology:
-        case Topology.COUNT | Topology.FILES | Topology.REBALANCED:
+        case Topology.COUNT | Topology.FILES | Topology.REBALANCED | Topology.KEYED_MAP:
             rows = _running_counts(n % shape.keys for n in numbers)
         case Topology.UNION:
             rows = _running_counts(n % shape.keys for n in range(2 * shape.records))

@@ -73,6 +73,7 @@ TOPOLOGIES: Final = (
     Topology.TIMERS,
     Topology.EVENT_TIME,
     Topology.BROADCAST,
+    Topology.KEYED_MAP,
 )
 PARALLELISMS: Final = ((1, 2), (2, 3), (3, 7), (4, 8), (7, 3))
 CELLS: Final = tuple(

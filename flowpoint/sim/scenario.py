@@ -21,7 +21,7 @@ from flowpoint.sim.job import INTERRUPTED, ROOT, SAVEPOINTS, Programs, install
 from flowpoint.sim.job_text import input_files, job_text
 from flowpoint.sim.jobs import JOB_FILE, OUTPUT, STORAGE, TIMED, JobShape, draw_shape
 from flowpoint.sim.message_checker import MessageChecker
-from flowpoint.sim.output_checkers import OutputChecker, SavepointChecker
+from flowpoint.sim.output_checkers import CommittableChecker, OutputChecker, SavepointChecker
 from flowpoint.sim.references import check_output
 from flowpoint.sim.topologies import Row
 from flowpoint.sim.world import InvariantBroken, SimProcess, SimWorld
@@ -78,6 +78,7 @@ class JobScenario:
             self._storage = StorageChecker(world, STORAGE)
             OutputChecker(world, OUTPUT, self._storage, takes_back=shape.takes_back)
             self._savepoints = SavepointChecker(world, SAVEPOINTS, self._storage)
+            CommittableChecker(world, self._storage, SAVEPOINTS)
             MessageChecker(world, self._storage)
         wishes = Wishes(resume_drained=True)
         self._programs = install(world, job_text(shape), shape.settings, JOB_FILE, STORAGE, wishes)

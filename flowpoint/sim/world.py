@@ -34,6 +34,7 @@ from flowpoint.sim.network import Network, SimLink
 from flowpoint.sim.tasks import OWNER, Owner
 from flowpoint.sim.trace import Trace
 from flowpoint.sim.user_code import USER_TROUBLE, UserTrouble
+from flowpoint.sim.witnessed_sink import SINK_CALLS, SinkCalls
 
 T = TypeVar("T")
 
@@ -88,6 +89,7 @@ class SimProcess(Owner):
         self.context = Context()
         self.context.run(OWNER.set, self)
         self.context.run(USER_TROUBLE.set, world.user_trouble)
+        self.context.run(SINK_CALLS.set, world.sink_calls)
         self.host = SimHost(world, self)
         self._waiters: list[asyncio.Future[int]] = []
 
@@ -205,6 +207,7 @@ class SimWorld:
         self.files = FileSystem(self.stream("disk"), self.wall_ms)
         self.disk_faults = DiskFaults()
         self.user_trouble = UserTrouble(self.stream("user code"))
+        self.sink_calls = SinkCalls()
         self.programs: dict[str, Program] = {}
         self.processes: list[SimProcess] = []
         self.complaints: list[str] = []

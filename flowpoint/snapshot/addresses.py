@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 from flowpoint.errors import NotFoundError, UsageError
 from flowpoint.snapshot.edited import Child
-from flowpoint.snapshot.key_text import find_by_text, lookup, lookup_in_map, pick_by_text
+from flowpoint.snapshot.key_text import find_by_text, lookup, lookup_in_map, meanings, pick_by_text
 from flowpoint.snapshot.keyed_state import MAP, KeyedState
+from flowpoint.snapshot.new_entries import is_like, samples_of
 from flowpoint.snapshot.opened import Snapshot, nearest
 from flowpoint.state.spec import ABSENT
 
@@ -34,11 +35,11 @@ def set_by_text(child: Child, text: str) -> None:
 
     Raises:
         UsageError: the text is not of that form, is ambiguous, or the value does not fit.
-        NotFoundError: there is no such operator, state, key or map key.
+        NotFoundError: there is no such operator or state, or no key or map key of a type that this may be.
     """
     uid, name, state, rest = _state_of(child.parent, text)
     address, value = _value_of(text, rest)
-    place = _place(state, address, _where(uid, name), whole_map=False)
+    place = _place_to_set(state, address, _where(uid, name))
     child.set(uid, name, place.key, value, map_key=place.map_key)
 
 
@@ -107,6 +108,45 @@ def _json(text: str, value: str) -> Any:
 def _at_equals(text: str) -> Iterator[tuple[str, str]]:
     """The text cut in two at each "=" in turn."""
     return ((text[:at], text[at + 1 :]) for at, char in enumerate(text) if char == "=")
+
+
+def _place_to_set(state: KeyedState, address: str, where: str) -> _Place:
+    """The entry that an address names, or would name if it were there."""
+    try:
+        return _place(state, address, where, whole_map=False)
+    except NotFoundError:
+        places = _new_places(state, address)
+        if not places:
+            raise
+    if len(places) > 1:
+        raise UsageError(
+            f"{address!r} is ambiguous: {where} has no such entry, and it may mean a new one at "
+            f"{', '.join(f'{p.key!r}' if p.map_key is ABSENT else f'{p.key!r}/{p.map_key!r}' for p in places[:4])}; "
+            "write a key as json:... to say which"
+        )
+    return places[0]
+
+
+def _new_places(state: KeyedState, address: str) -> list[_Place]:
+    """The entries of a state, with keys of types that it has, which an address may mean."""
+    samples = samples_of(state)
+    if state.kind != MAP:
+        return [_Place(key, ABSENT) for key in _of_types(address, samples.keys)]
+    inside: list[_Place] = []
+    beside: list[_Place] = []
+    for at in (at for at, char in enumerate(address) if char == "/"):
+        map_keys = _of_types(address[at + 1 :], samples.map_keys)
+        known = [found.key for found in lookup(state, address[:at])]
+        inside += [_Place(key, map_key) for key in known for map_key in map_keys]
+        if not known:
+            beside += [_Place(key, map_key) for key in _of_types(address[:at], samples.keys) for map_key in map_keys]
+    # Into a map that is there rather than beside all of them.
+    return inside or beside
+
+
+def _of_types(text: str, samples: list[Any]) -> list[Any]:
+    """Of the keys that a text may mean, those of a type that keys have."""
+    return [key for key in meanings(text) if any(is_like(key, sample) for sample in samples)]
 
 
 def _place(state: KeyedState, address: str, where: str, *, whole_map: bool) -> _Place:

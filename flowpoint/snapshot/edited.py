@@ -9,8 +9,8 @@ The files of the parent are copied as they are, never decoded; what was changed 
 subtask, whose entries win over all older ones, as those of every incremental checkpoint do.
 
 Invariants: the parent is only read. Every change is checked against what is stored when it is asked for: an operator,
-state, key or split must be there, and a value must be of the stored type. Every copy is proved by its checksum, and
-everything is durable before the manifest, which is written last.
+state or split must be there, a new key must be of a type that is there, and a value must be of the stored type. Every
+copy is proved by its checksum, and everything is durable before the manifest, which is written last.
 
 Not here: what a person types on a command line (`addresses`).
 """
@@ -34,6 +34,7 @@ from flowpoint.snapshot.disposed import remove_empty_folders
 from flowpoint.snapshot.keyed_state import MAP, Found, KeyedState
 from flowpoint.snapshot.location import local_storage
 from flowpoint.snapshot.manifests import encode_manifest, write_manifest
+from flowpoint.snapshot.new_entries import require_like, samples_of
 from flowpoint.snapshot.opened import Snapshot, SourceSplit, nearest
 from flowpoint.snapshot.storage import SLICE_BYTES, Storage
 from flowpoint.snapshot.value_fit import fit, fit_any
@@ -73,7 +74,7 @@ class Child:
         self._positions: dict[tuple[str, str], Any] = {}
 
     def set(self, uid: str, state: str, key: Any, value: Any, *, map_key: Any = _ENTRY) -> None:
-        """Change the value of a key that is there; in a map state, of one `map_key` of it.
+        """Set the value of a key, there or new; in a map state, of one `map_key` of it.
 
         Args:
             uid: the operator.
@@ -83,20 +84,28 @@ class Child:
             map_key: for a map state.
 
         Raises:
-            NotFoundError: there is no such operator, state, key or map key.
-            UsageError: the value does not fit the stored one.
+            NotFoundError: there is no such operator or state, or no key or map key of this type.
+            UsageError: the value does not fit the stored one, nor, of a new key, any that is stored.
         """
-        there, found = self._find(uid, state, key)
-        if there.kind != MAP:
-            self._change(uid, there, found, {found.key: fit(value, found.value)})
-        elif map_key is _ENTRY:
+        there = self.parent.operator(uid).state(state)
+        if there.kind == MAP and map_key is _ENTRY:
             raise UsageError(
                 f"cannot set all of the map of key {text_of(key)} in state {state!r} of {uid!r}: name one map key"
             )
+        found = there.find(key)
+        stored = ABSENT if found is None else found.value
+        if found is not None and there.kind == MAP:
+            map_key = next((each for each in found.value if each == map_key), map_key)
+            stored = found.value.get(map_key, ABSENT)
+        if stored is ABSENT:
+            found, fitted = self._new(uid, there, found, key, map_key, value)
         else:
-            stored = self._map_key(uid, state, found, map_key)
-            self._change(uid, there, found, {(found.key, stored): fit(value, found.value[stored])})
-        self._note("set", uid, state, found.key, map_key, json.dumps(json_of(value)))
+            assert found is not None, key
+            fitted = fit(value, stored)
+        at = found.key if there.kind != MAP else (found.key, map_key)
+        self._change(uid, there, found, {at: fitted})
+        what = "add" if stored is ABSENT else "set"
+        self._note(what, uid, state, found.key, map_key, json.dumps(json_of(value)))
 
     def delete(self, uid: str, state: str, key: Any, *, map_key: Any = _ENTRY) -> None:
         """Forget a key, or one `map_key` of it. The job then reads the default there.
@@ -171,6 +180,22 @@ class Child:
         if found is None:
             raise NotFoundError(f"state {state!r} of operator {uid!r} has no key {text_of(key)}")
         return there, found
+
+    def _new(
+        self, uid: str, there: KeyedState, found: Found | None, key: Any, map_key: Any, value: Any
+    ) -> tuple[Found, Any]:
+        """Where a new entry belongs, and its value as one like those that are stored. `found`: a map that it goes into."""
+        samples = samples_of(there)
+        where = f"state {there.name!r} of operator {uid!r} has no"
+        if found is None:
+            require_like(key, samples.keys, f"{where} key")
+            group = there.group_of(key)
+            owners = self.parent.manifest.operators[uid].subtasks
+            owner = next(at for at, subtask in enumerate(owners) if subtask.groups[0] <= group <= subtask.groups[1])
+            found = Found(owner, group, key, ABSENT)
+        if there.kind == MAP:
+            require_like(map_key, samples.map_keys, f"{where} map key")
+        return found, fit_any(value, samples.values)
 
     def _map_key(self, uid: str, state: str, found: Found, map_key: Any) -> Any:
         for stored in found.value:

@@ -236,6 +236,14 @@ class KeyedState:
                         return Found(part.subtask, group, stored, value)
         return None
 
+    def group_of(self, key: Any) -> int:
+        """The key group of a key, whether it is there or not.
+
+        Raises:
+            BadRecordError: such a value cannot be a key.
+        """
+        return place_of(key, self.max_parallelism) // place_width(self.max_parallelism)
+
     def keys(self) -> Iterator[Any]:
         """All keys, in no particular order."""
         return (entry.key for entry in self.walk())

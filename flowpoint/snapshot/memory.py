@@ -20,7 +20,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import aclosing
 
-from flowpoint.errors import StorageError
+from flowpoint.errors import StorageLimit
 from flowpoint.host.base import Disk
 from flowpoint.snapshot import names
 from flowpoint.snapshot.storage import Chunks, LocalFile, Names, one_by_one
@@ -89,7 +89,7 @@ class Unpublished:
         """Add a piece.
 
         Raises:
-            StorageError: the limit is reached. What came before is kept until `discard`.
+            StorageLimit: it is reached. What came before is kept until `discard`.
         """
         assert self._pieces is not None, f"{self._name} is written after its end"
         self._room.take(self._name, len(piece))
@@ -122,11 +122,11 @@ class _Room:
         """Count bytes that are about to be kept for `name`.
 
         Raises:
-            StorageError: there is no room for them.
+            StorageLimit: there is no room for them.
         """
         wanted = self.held + size
         if wanted > self._limit and not name.startswith(names.COMMITS):
-            raise StorageError(
+            raise StorageLimit(
                 f"cannot keep {name} in the coordinator's memory: with it there would be {wanted:,} bytes of snapshots, "
                 f"and checkpoint.memory_limit is {self._limit:,}; raise checkpoint.memory_limit, lower "
                 "checkpoint.retained, or set checkpoint.storage to a folder"
@@ -171,7 +171,7 @@ class MemoryStorage:
         self._disk = disk
 
     async def put_if_absent(self, name: str, chunks: Chunks) -> bool:
-        """See `Storage`. StorageError when the limit is reached."""
+        """See `Storage`. StorageLimit when that is reached."""
         unpublished = self._objects.begin(name)
         if unpublished is None:
             return False

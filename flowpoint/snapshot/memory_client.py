@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from itertools import count
 
-from flowpoint.errors import InternalError, LinkLost, StorageError
+from flowpoint.errors import InternalError, LinkLost, StorageError, StorageLimit
 from flowpoint.host.base import Host, Link
 from flowpoint.snapshot import names
 from flowpoint.snapshot.storage import Chunks, LocalFile, Names, one_by_one
@@ -126,8 +126,8 @@ class CoordinatorStorage:
         finally:
             del self._waiting[question.call]
         match given:
-            case calls.Refused(_, reason):
-                raise StorageError(reason)
+            case calls.Refused(_, reason, is_limit):
+                raise (StorageLimit if is_limit else StorageError)(reason)
             case calls.Missing():
                 raise FileNotFoundError(f"no such object in the coordinator's memory, asked for by {question}")
         return given

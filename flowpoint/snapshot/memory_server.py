@@ -8,7 +8,7 @@ Not here: the limit and the objects (`memory`), how a worker asks (`memory_clien
 
 from __future__ import annotations
 
-from flowpoint.errors import StorageError
+from flowpoint.errors import StorageError, StorageLimit
 from flowpoint.host.base import Host, Link, Listener
 from flowpoint.snapshot.memory import MemoryObjects, Unpublished
 from flowpoint.transport import storage_calls as calls
@@ -72,7 +72,7 @@ class _Session:
             answer = calls.Missing(question.call)
         except StorageError as error:
             self._give_up(question.call)
-            answer = calls.Refused(question.call, str(error))
+            answer = calls.Refused(question.call, str(error), is_limit=isinstance(error, StorageLimit))
         if answer is not None:
             self._link.send_nowait(calls.encode_answer(answer))
 

@@ -111,10 +111,11 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """It was not done. `reason` is a whole sentence."""
+    """It was not done. `reason` is a whole sentence; `is_limit`: only another setting helps."""
 
     call: int
     reason: str
+    is_limit: bool = False
 
 
 Question = Begin | Append | Publish | GiveUp | Get | ListNames | Delete

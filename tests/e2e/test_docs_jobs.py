@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +13,17 @@ from pathlib import Path
 from tests.e2e.shell import ROOT, Shell, committed
 
 
-def run_job(shell: Shell, document: str, name: str) -> None:
-    """Run the job that begins with the line "# name"."""
+def write_job(shell: Shell, document: str, name: str) -> None:
+    """Write down the job that begins with the line "# name"."""
     (text,) = re.findall(
         rf"```python\n(# {re.escape(name)}\n.*?)```", (ROOT / "docs" / document).read_text(), re.DOTALL
     )
     shell.write(name, text)
+
+
+def run_job(shell: Shell, document: str, name: str) -> None:
+    """Run it to its end."""
+    write_job(shell, document, name)
     shell.run_ok("run", name, "-p", "1", "--plain", timeout=60)
 
 
@@ -64,3 +71,24 @@ def test_the_tests_on_the_page_about_testing_pass(tmp_path: Path) -> None:
     assert len(files) == page.count("```python")
     assert told.returncode == 0, told.stdout + told.stderr
     assert "7 passed" in told.stdout
+
+
+def test_a_two_phase_sink_of_ones_own_leaves_nothing_prepared_when_workers_and_coordinators_are_killed(
+    shell: Shell,
+) -> None:
+    write_job(shell, "connectors.md", "prepared_rows.py")
+    often = ("-p", "2", "--set", "checkpoint.interval=100ms", "--json")
+    first = shell.start("run", "prepared_rows.py", *often)
+    first.wait_for("checkpoint_completed", 2)
+    os.kill(shell.worker_pids("prepared_rows")[0], signal.SIGKILL)
+    first.wait_for("running", 2)
+    first.wait_for("checkpoint_completed", 4)
+    first.kill()
+    shell.run_ok("run", "prepared_rows.py", *often, timeout=60)
+
+    database = sqlite3.connect(shell.folder / "rows.db")
+    rows = [n for (n,) in database.execute("SELECT n FROM rows")]
+    (left,) = database.execute("SELECT count(*) FROM prepared WHERE NOT is_visible").fetchone()
+    database.close()
+    assert sorted(rows) == list(range(3000))
+    assert left == 0

@@ -113,3 +113,14 @@ def test_a_checkpoint_beyond_the_limit_is_refused_with_the_key_and_the_job_goes_
     assert (status["state"], status["restarts"]) == ("RUNNING", 0)
     shell.run("cancel", "counts")
     assert running.wait().code == 130
+
+
+def test_a_job_whose_snapshots_stay_beyond_the_limit_ends_and_says_what_to_change(shell: Shell) -> None:
+    running = start(shell, "--set", "checkpoint.memory_limit=2KB", rate=1_000)
+
+    done = running.wait(timeout=60)
+
+    assert done.code == 1
+    assert len(running.events("restarting")) == 2
+    assert "checkpoint.memory_limit is 2,048; raise checkpoint.memory_limit" in done.sentence
+    assert "3 attempts in a row" in done.sentence

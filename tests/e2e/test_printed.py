@@ -37,7 +37,10 @@ def test_for_programs_the_last_event_has_it(shell: Shell) -> None:
     run.wait()
 
     last = run.events()[-1]
+    repeats = [event["text"] for event in run.events("warning") if "at-least-once" in event["text"]]
 
+    assert len(repeats) == 1
+    assert "PrintSink" in repeats[0]
     assert last["event"] == "finished"
     assert last["data"]["printed"]["lines"] == 6
     assert sorted(last["data"]["printed"]["last"]) == sorted(PRINTED)

@@ -19,7 +19,7 @@ from flowpoint.protocol.checkpoint import (
 )
 
 A, B = SubtaskId(0, 0), SubtaskId(0, 1)
-COUNTING = ("declined", "expired", "write_failed", "finalize_failed")
+COUNTING = ("declined", "beyond_limit", "expired", "finalize_failed")
 
 
 def pending(subtasks=(A, B), **more):

@@ -142,7 +142,7 @@ def test_when_all_are_damaged_then_it_is_refused_and_never_started_over(can_take
     assert "--fresh" in decision.reason
 
 
-def test_when_what_a_job_began_with_is_damaged_then_the_snapshot_it_was_made_of_is_named():
+def test_when_what_a_job_began_with_is_damaged_then_the_snapshot_it_was_made_of_is_advised_only_once_verified():
     log = Log()
     log.begin()
     [imported] = log.checkpoints(1)
@@ -151,10 +151,8 @@ def test_when_what_a_job_began_with_is_damaged_then_the_snapshot_it_was_made_of_
     decision, _ = decide(log, damaged=[imported])
 
     assert isinstance(decision, Refuse)
-    assert (
-        "start from /backup/savepoint-counts-1, which the job began with, with --from and another --name"
-        in decision.reason
-    )
+    assert "start from another snapshot with --from" in decision.reason
+    assert "only if `flowpoint verify /backup/savepoint-counts-1` finds it good" in decision.reason
 
 
 def test_when_output_of_a_checkpoint_was_taken_back_then_it_is_never_restored_even_if_readable_again():

@@ -216,6 +216,32 @@ def test_when_an_attempt_was_deployed_between_then_deaths_at_start_are_not_in_a_
         policy.deployed()
 
 
+TOO_BIG = Failure(1, -1, [], "", "StorageLimit", "checkpoint 3 failed: 70 bytes, and the limit is 64", "", retry=True)
+
+
+def test_when_snapshots_are_beyond_a_limit_three_times_in_a_row_then_the_job_is_given_up_with_the_reason():
+    policy = RestartPolicy(RestartSettings())
+
+    verdicts = [policy.failure(float(now), TOO_BIG) for now in range(3)]
+
+    assert verdicts[:2] == [Restart(0.0), Restart(1.0)]
+    assert isinstance(verdicts[2], GiveUp)
+    assert verdicts[2].reason.startswith(TOO_BIG.message)
+    assert "3 attempts in a row" in verdicts[2].reason
+
+
+def test_when_a_checkpoint_completes_or_something_else_fails_between_then_the_limit_was_not_hit_in_a_row():
+    policy = RestartPolicy(RestartSettings())
+
+    for _ in range(3):
+        assert isinstance(policy.failure(0.0, TOO_BIG), Restart)
+        assert isinstance(policy.failure(0.0, TOO_BIG), Restart)
+        policy.checkpoint_completed()
+        assert isinstance(policy.failure(0.0, TOO_BIG), Restart)
+        assert isinstance(policy.failure(0.0, TOO_BIG), Restart)
+        assert isinstance(policy.failure(0.0, LOST), Restart)
+
+
 def test_when_workers_are_killed_by_a_signal_then_the_job_is_never_given_up():
     assert len(delays(RestartPolicy(RestartSettings()), 50)) == 50
 

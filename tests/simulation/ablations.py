@@ -21,7 +21,9 @@ from flowpoint.connectors.part_writer import PartWriter
 from flowpoint.coordinator import publishing as publishing_module
 from flowpoint.coordinator.checkpoints import Checkpoints
 from flowpoint.coordinator.coordinator import Coordinator
+from flowpoint.coordinator.housekeeping import Housekeeping
 from flowpoint.coordinator.orders import Orders
+from flowpoint.coordinator.prepare import Preparation
 from flowpoint.coordinator.publishing import Publishing
 from flowpoint.model import messages
 from flowpoint.model.manifest import StateFile, SubtaskState
@@ -29,6 +31,7 @@ from flowpoint.model.plan import JobPlan, SubtaskId
 from flowpoint.protocol.alignment import BarrierAligner
 from flowpoint.protocol.checkpoint import PendingCheckpoint, collect_operators
 from flowpoint.protocol.membership import WorkerState
+from flowpoint.protocol.prepared_output import PreparedOutput
 from flowpoint.protocol.watermarks import InputWatermarks
 from flowpoint.runtime import state_assembly as state_assembly_module
 from flowpoint.runtime.channel_state import Recording
@@ -225,6 +228,36 @@ def early_commit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Publishing, "_append", tell_first)
 
 
+# ---------------------------------------------------------------------- aborted before the fence
+
+
+def abort_before_the_fence(patch: pytest.MonkeyPatch) -> None:
+    """What an attempt had prepared is aborted as soon as that is over, whatever of it is being published."""
+    end, init = Checkpoints.end, Housekeeping.__init__
+    preparations: dict[PreparedOutput, Preparation] = {}
+
+    def note(self: Housekeeping, preparation: Preparation, output: PreparedOutput, *more: Any) -> None:
+        preparations[output] = preparation
+        init(self, preparation, output, *more)
+
+    async def abort(checkpoints: Checkpoints, attempt: int) -> None:
+        output = checkpoints._output
+        output.settle(0)
+        preparation = preparations[output]
+        sinks = dict(preparation.sinks())
+        for one in output.void():
+            ctx = preparation._sink_context(one.uid, checkpoints._lineage, attempt, 0)
+            await sinks[one.uid].abort(one.committable, ctx)
+            output.aborted(one)
+
+    def end_and_abort(self: Checkpoints, failure: Any, now: float) -> None:
+        end(self, failure, now)
+        self._spawn(abort(self, self._attempt), "abort")
+
+    patch.setattr(Housekeeping, "__init__", note)
+    patch.setattr(Checkpoints, "end", end_and_abort)
+
+
 # ---------------------------------------------------------------------- old attempts' files
 
 
@@ -341,6 +374,7 @@ ABLATIONS = (
         (FaultKind.KILL_COORDINATOR,),
         takes_back=False,
     ),
+    Ablation("aborted before the fence", abort_before_the_fence, (FaultKind.KILL_WORKER, FaultKind.DISK_SLOW)),
     Ablation("old files adopted", adopted_files, KILLS),
     Ablation("a watermark goes first", watermark_first, KILLS, topology=Topology.EVENT_TIME),
     Ablation("the greatest watermark", greatest_watermark, KILLS, topology=Topology.EVENT_TIME),

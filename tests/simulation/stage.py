@@ -43,7 +43,7 @@ from flowpoint import Job, KeyedProcessFunction, MapState, ValueState
 from flowpoint.connectors import CollectionSource, FileSink, FileSource, SequenceSource
 from flowpoint.runtime.contracts import Split
 from tests.simulation.witness import CommitFailsSink, CommitNotHeardSink, HangingSink, LogSource, RefusingSink, see
-from tests.simulation.witness import SlowlyRefusingSink
+from tests.simulation.witness import LateSink, PreparedRowsSink, SlowlyRefusingSink
 
 job = Job("simulated")
 """

@@ -28,6 +28,7 @@ from flowpoint.sim.scenario import JobScenario
 print([simulate(seed, JobScenario).digest for seed in reversed(range({AGAIN}))])
 """
 REACHED = (
+    "aborted output",
     EVICTED,
     "bit rot",
     "checkpoint with channel state",

@@ -137,8 +137,8 @@ def test_who_asks_for_a_checkpoint_while_records_are_restored_gets_one_as_soon_a
         assert outcome.marks[f"done {request_}"] == 1, outcome.tell()
 
 
-@pytest.mark.parametrize("topology", [Topology.REBALANCED, Topology.TWO_KEYED])
-@pytest.mark.parametrize("parallelisms", [(3, 5), (5, 3), (2, 1), (1, 2), (4, 7, 2)], ids=str)
+@pytest.mark.parametrize("topology", [Topology.KEYED_MAP, Topology.REBALANCED, Topology.TWO_KEYED])
+@pytest.mark.parametrize("parallelisms", [(3, 5, 3), (5, 3), (2, 1), (1, 2), (4, 7, 2)], ids=str)
 def test_ac17_rescaling_deals_records_under_way_out_anew(topology, parallelisms):
     marks = outcomes_of(lambda seed: Rescaled(seed, topology, parallelisms), seeds=3)
     assert marks[RESTORED] > 0 or parallelisms[0] == 1

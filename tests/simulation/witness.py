@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeVar
 
+from flowpoint import Sink, SinkWriter
 from flowpoint.connectors import FileSink
 from flowpoint.errors import StorageError
 from flowpoint.runtime.contracts import END, ConnectorContext, Split
@@ -192,3 +193,57 @@ class _UpsertWriter:
 
     async def close(self) -> None:
         """What is in memory is gone."""
+
+
+class PreparedRowsSink(Sink):
+    """A database beside the machine, by the contract's methods alone: `witness.target` maps a name to (is visible, rows)."""
+
+    can_take_back = False
+
+    async def open(self, ctx: ConnectorContext) -> Any:
+        return _PreparedRowsWriter(f"a{ctx.attempt}-{ctx.subtask}")
+
+    async def commit(self, committable: Any, ctx: ConnectorContext) -> None:
+        witness.seen.append(("commit", committable))
+        witness.target[committable] = (True, witness.target[committable][1])
+
+    async def abort(self, committable: Any, ctx: ConnectorContext) -> None:
+        witness.seen.append(("abort", committable))
+        if witness.fails("abort"):
+            raise OSError("the database does not answer")
+        witness.target.pop(committable, None)
+
+
+class _PreparedRowsWriter(SinkWriter):
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._rows: list[Any] = []
+
+    async def write(self, batch: list[Any]) -> None:
+        self._rows += batch
+
+    async def prepare(self, checkpoint: int) -> Any:
+        name, rows, self._rows = f"{self._name}-{checkpoint}", self._rows, []
+        witness.target[name] = (False, rows)
+        return name
+
+
+class LateSink(FileSink):
+    """A target that takes 1 s to prepare when it is told to be late, and then fails when it is told to fail."""
+
+    async def open(self, ctx: ConnectorContext) -> Any:
+        return _LateWriter(await super().open(ctx), ctx)
+
+
+class _LateWriter:
+    def __init__(self, inner: Any, ctx: ConnectorContext) -> None:
+        self._inner, self._ctx = inner, ctx
+        self.write, self.close = inner.write, inner.close
+
+    async def prepare(self, checkpoint: int) -> Any:
+        committable = await self._inner.prepare(checkpoint)
+        if witness.fails("late"):
+            await self._ctx.clock.sleep(1.0)
+            if witness.fails("prepare"):
+                raise StorageError("the target refuses what it had taken")
+        return committable

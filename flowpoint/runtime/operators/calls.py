@@ -82,6 +82,7 @@ class Calls:
         known, check, single = self._known, self._check, SINGLE
         in_key, in_state, in_function, in_result = Doing.KEY, Doing.STATE, Doing.FUNCTION, Doing.RESULT
         value: Any = None
+        key: Any = None
         result: Any = None
         doing = in_key
         try:
@@ -120,7 +121,7 @@ class Calls:
                             append(sharing.isolated(emitted) if sharing.is_on else emitted)
                         out_stamps.extend(repeat(stamp, len(out) - len(out_stamps)))
         except USER_RAISED as error:
-            raise_explained(self._place(doing), error, on_record(value), result)
+            raise_explained(self._place(doing), error, on_record(value), key if doing is in_state else result)
         finally:
             context.timestamp = None
             cell.clear()

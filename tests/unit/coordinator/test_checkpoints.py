@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
+from flowpoint.coordinator.abandoned import AbandonedFiles
+from flowpoint.coordinator.checkpoint_record import CheckpointEnd
 from flowpoint.coordinator.checkpoints import Checkpoints
 from flowpoint.coordinator.publishing import Lineage
 from flowpoint.model import messages
 from flowpoint.model.manifest import StateFile, SubtaskState
 from flowpoint.model.plan import JobPlan, SubtaskId, TaskSpec
 from flowpoint.model.settings import CheckpointSettings
+from flowpoint.protocol.checkpoint import CheckpointFailure
+from flowpoint.protocol.prepared_output import PreparedOutput
 from flowpoint.protocol.schedule import ASKED_PAUSE_SECONDS, TriggerKind
 
 ATTEMPT = 3
@@ -22,6 +26,7 @@ class Room:
 
     def __init__(self, **settings: float) -> None:
         self.sent: list[messages.Message] = []
+        self.ended: list[CheckpointEnd] = []
         self.publishing = SimpleNamespace(newest_id=0, newest_files=frozenset(), begin=lambda plan, lineage: None)
         host = SimpleNamespace(wall_ms=lambda: 0)
         self.checkpoints = Checkpoints(
@@ -29,9 +34,10 @@ class Room:
             "job",
             CheckpointSettings(**settings),
             self.publishing,
+            PreparedOutput(),
             self.sent.append,
             lambda *_: None,
-            lambda _: None,
+            self.ended.append,
         )
         self.checkpoints.begin(ATTEMPT, PLAN, {SubtaskId(0, 0): 0}, Lineage("L", 0), 1, now=0.0)
 
@@ -74,3 +80,51 @@ async def test_what_a_subtask_wrote_for_a_checkpoint_after_that_had_expired_is_r
     assert room.checkpoints.take_abandoned() == []
     room.publishing.newest_id = 2
     assert room.checkpoints.take_abandoned() == ["shared/counts-0-a3-1.base"]
+
+
+def full_ack(checkpoint: int) -> messages.Ack:
+    """Of a subtask that writes all of its state anew each time."""
+    return late_ack(checkpoint, f"shared/counts-0-a3-{checkpoint}.base")
+
+
+async def test_what_a_subtask_wrote_for_one_failed_checkpoint_is_over_once_it_went_on_without_it_for_the_next() -> None:
+    room = Room(interval=1.0, timeout=5.0)
+    for checkpoint, now in enumerate((1.0, 11.0, 21.0), start=1):
+        room.checkpoints.tick(now)
+        room.checkpoints.tick(now + 5.0)
+        room.checkpoints.on_ack(0, full_ack(checkpoint))
+
+    assert room.checkpoints.has_abandoned
+    assert room.checkpoints.take_abandoned() == ["shared/counts-0-a3-1.base", "shared/counts-0-a3-2.base"]
+    assert not room.checkpoints.has_abandoned
+
+
+def test_a_file_stays_while_a_checkpoint_from_before_it_was_dropped_is_pending() -> None:
+    left = AbandonedFiles()
+    for checkpoint in (1, 3):
+        left.heard(full_ack(checkpoint))
+        left.add(full_ack(checkpoint))
+
+    assert left.over(0, frozenset(), oldest_pending=2) == []
+    assert left.over(0, frozenset(), oldest_pending=4) == ["shared/counts-0-a3-1.base"]
+    assert left.over(0, frozenset(), oldest_pending=None) == ["shared/counts-0-a3-1.base"]
+
+
+def test_a_file_on_which_its_subtask_still_builds_stays() -> None:
+    left = AbandonedFiles()
+    for checkpoint in (1, 2):
+        ack = late_ack(checkpoint, "shared/counts-0-a3-1.base")
+        left.heard(ack)
+        left.add(ack)
+
+    assert left.take(0, frozenset(), None) == []
+
+
+async def test_a_part_beyond_a_limit_fails_the_checkpoint_as_such() -> None:
+    room = Room(interval=1.0, timeout=5.0)
+    room.checkpoints.tick(1.0)
+
+    room.checkpoints.on_decline(0, messages.Decline(ATTEMPT, 1, [0, 0], "too much", beyond_limit=True), 2.0)
+
+    assert room.ended[-1].failure is CheckpointFailure.BEYOND_LIMIT
+    assert room.checkpoints.history[-1].reason == "it is more than the configuration allows: log#0: too much"

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowpoint.api.job import Job
+from flowpoint.connectors import CallbackSink, FileSink, PrintSink
 from flowpoint.errors import PlanError
 from flowpoint.model.plan import EdgeSpec, JobPlan, OperatorKind, Partition
 from flowpoint.plan.compile import compile_graph
@@ -200,6 +201,21 @@ def test_only_stateful_operators_without_uid_are_warned_about(job, source, sink)
     assert called[1].endswith("('count-3')")
 
 
+def test_sinks_that_get_records_again_after_a_failure_are_warned_about_together(job, source, sink):
+    numbers = job.source(source, uid="numbers")
+    numbers.sink(PrintSink(), uid="printed")
+    numbers.sink(CallbackSink(print), uid="called")
+    numbers.sink(FileSink("out"), uid="exact")
+    numbers.sink(sink, uid="silent")
+
+    (warning,) = compile_graph(job.graph(), 1, 128).warnings
+
+    assert warning == (
+        "at-least-once, so after a failure records since the last checkpoint come again:"
+        " sink 'printed' (PrintSink), 'called' (CallbackSink)"
+    )
+
+
 def test_names_default_to_kind_and_function(job, source, sink):
     job.source(source, uid="a").map(abs, uid="b", name="size").map(lambda n: n, uid="c").sink(sink, uid="d")
 
@@ -252,6 +268,7 @@ PROGRAM = """
 from functools import partial
 from operator import itemgetter
 from flowpoint.api.job import Job
+from flowpoint.connectors import CallbackSink, FileSink, PrintSink
 from flowpoint.plan.compile import compile_graph
 from flowpoint.runtime.contracts import Sink, Source
 class Numbers(Source): pass

@@ -227,7 +227,7 @@ def test_a_key_that_is_connected_with_nothing_is_refused(job, source, sink):
     numbers.key_by(abs).connect(numbers.key_by(abs))
     numbers.sink(sink)
 
-    refused(job, r"key_by\(abs\) at .* is followed by no keyed operator")
+    refused(job, r"key_by\(abs\) at .* is followed by no operator")
 
 
 # ------------------------------------------------------------------ functions
@@ -304,3 +304,18 @@ def test_the_plan_survives_being_written_down(job, source, sink):
     plan = plan_of(job)
 
     assert JobPlan.from_data(plan.to_data()) == plan
+
+
+@pytest.mark.parametrize("method", ["map", "filter", "flat_map"])
+def test_a_stateless_operator_after_key_by_is_dealt_its_records_by_key_and_gives_a_plain_stream(
+    job, source, sink, method
+):
+    keyed = job.source(source, uid="in").key_by(abs)
+    getattr(keyed, method)(abs, uid="middle").key_by(abs).count(uid="counts").sink(sink, uid="out")
+
+    plan = compile_graph(job.graph(), 3, 128).plan
+
+    assert [task.operators for task in plan.tasks] == [("in",), ("middle",), ("counts", "out")]
+    assert [edge.partition for edge in plan.edges] == [Partition.HASH, Partition.HASH]
+    with pytest.raises(PlanError, match="needs a keyed stream"):
+        keyed.map(abs).count()

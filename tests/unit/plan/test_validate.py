@@ -157,7 +157,20 @@ def test_a_sink_that_lacks_one_method_is_refused_with_its_name(job, source):
 
     job.source(source).sink(Half(), uid="out")
 
-    refused(job, r"sink 'out' at .* got a Half, which is not a Sink: it has no commit; a Sink has begin, open")
+    refused(job, r"sink 'out' at .* got a Half, which is not a Sink: it has no commit; a Sink has open, commit, abort$")
+
+
+def test_a_sink_that_is_no_sink_is_refused_with_all_of_the_contract_that_it_lacks(job, source):
+    class Written:
+        def commit(self, committable):
+            pass
+
+    job.source(source).sink(Written(), uid="out")
+
+    refused(
+        job,
+        r"sink 'out' at .* got a Written, which is not a Sink: it has no open, abort; a Sink has open, commit, abort$",
+    )
 
 
 def test_a_sink_whose_property_raises_is_not_asked(job, source):
@@ -310,7 +323,7 @@ def test_a_key_by_that_nothing_follows_is_refused(job, source, sink):
     numbers.key_by(abs)
     numbers.sink(sink)
 
-    refused(job, r"key_by\(abs\) at test_validate.py:\d+ is followed by no keyed operator: add count, sum")
+    refused(job, r"key_by\(abs\) at test_validate.py:\d+ is followed by no operator: add count, sum")
 
 
 def test_types_that_are_no_classes_are_refused(source, sink):

@@ -73,8 +73,37 @@ class Waiting(Collected):
         self.target.extend(committable)
 
 
-@pytest.mark.parametrize("kind", [Collected, Waiting])
-def test_a_source_and_a_sink_of_the_fewest_methods_run_to_the_end(kind: type[Collected]) -> None:
+class OfTheContractAlone:
+    """No subclass of anything, and no more than has to be there."""
+
+    def __init__(self, target: list[Any]) -> None:
+        self.target = target
+
+    def open(self, ctx: Any) -> Any:
+        return CollectedWriter()
+
+    async def commit(self, committable: Any) -> None:
+        self.target.extend(committable)
+
+    async def abort(self, committable: Any) -> None:
+        raise AssertionError("nobody aborts")
+
+
+class AsyncOfTheContractAlone(OfTheContractAlone):
+    """In full form but for what the contract doesn't name."""
+
+    async def open(self, ctx: Any) -> Any:
+        return CollectedWriter()
+
+    async def commit(self, committable: Any, ctx: Any = None) -> None:
+        self.target.extend(committable)
+
+    async def abort(self, committable: Any, ctx: Any = None) -> None:
+        raise AssertionError("nobody aborts")
+
+
+@pytest.mark.parametrize("kind", [Collected, Waiting, OfTheContractAlone, AsyncOfTheContractAlone])
+def test_a_source_and_a_sink_of_the_fewest_methods_run_to_the_end(kind: type[Any]) -> None:
     target: list[int] = []
     job = Job("own", config={"parallelism": 1})
     job.source(Numbers(), uid="numbers").sink(kind(target), uid="out")
@@ -99,6 +128,32 @@ def test_what_such_a_sink_raises_is_the_users_and_names_the_sink() -> None:
 @pytest.mark.parametrize("sink", [FileSink("out"), PrintSink(), CallbackSink(print)])
 def test_nothing_is_put_before_a_sink_in_full_form(sink: Sink) -> None:
     assert full_sink(sink) is sink
+
+
+async def test_what_a_sink_need_not_have_is_as_the_base_class_has_it() -> None:
+    sink = full_sink(cast(Any, OfTheContractAlone([])))
+
+    await sink.begin(cast(Any, None))
+    await sink.clean(cast(Any, None))
+
+    assert sink.can_take_back is False
+
+
+def test_a_source_that_is_derived_from_nothing_is_one() -> None:
+    class Bare:
+        def splits(self) -> list[Split]:
+            return [Split("all")]
+
+        def open(self, split: Split, position: Any, ctx: Any) -> Any:
+            return NumbersReader(position or 0)
+
+    target: list[int] = []
+    job = Job("own", config={"parallelism": 1})
+    job.source(cast(Any, Bare()), uid="numbers").sink(cast(Any, OfTheContractAlone(target)), uid="out")
+
+    job.run()
+
+    assert target == list(range(10))
 
 
 async def test_a_sink_with_files_stays_one() -> None:

@@ -12,7 +12,8 @@ from flowpoint.runtime.attempt import describe_failure, first_cause
 from flowpoint.runtime.chain import Loop
 from flowpoint.runtime.failures import Doing, Place, explain, naming, users_trace
 from flowpoint.state.kinds import ValueState
-from tests.unit.runtime.fakes import CODEC, plain
+from tests.unit.runtime.fakes import CODEC, keyed, plain
+from tests.unit.state.test_restored import VALUE, restored, stored
 
 
 def raised(error):
@@ -201,3 +202,34 @@ def test_a_message_of_megabytes_is_cut_in_sentence_and_trace_and_it_is_said_how_
     assert len(failure.trace) < 65_000
     assert failure.trace.startswith("Traceback")
     assert "characters left out" in failure.trace
+
+
+def test_state_that_cannot_be_read_is_the_fault_of_neither_the_record_nor_the_key_function():
+    base = stored("shared/counts.base", dict.fromkeys(range(5000), 1))
+    state = restored(base)
+    base.damage(100)
+    loop = Loop([keyed("count", uid="counts", table=state.table(VALUE))])
+
+    with pytest.raises(errors.SnapshotError) as caught:
+        loop.run(list(range(5000)))
+    error = loop.locate(caught.value)
+
+    assert isinstance(error, errors.SnapshotError)
+    assert str(error).startswith(
+        "operator 'counts' cannot read its state: cannot read the state file shared/counts.base"
+    )
+    assert "record" not in str(error)
+    assert error.operator == "counts"
+    loop.close()
+
+
+def test_a_storage_error_of_the_users_own_stays_one_of_the_function():
+    def save(value):
+        raise errors.StorageError("no room")
+
+    with pytest.raises(errors.StorageError) as caught:
+        save(1)
+
+    error = explain(Place("m", "map", Doing.FUNCTION), caught.value, "on record 1")
+
+    assert str(error) == "operator 'm' (map) failed on record 1: no room"

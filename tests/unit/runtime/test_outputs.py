@@ -340,7 +340,7 @@ async def test_a_record_that_cannot_be_copied_for_a_second_channel_names_the_ope
     ("key", "kind", "words"),
     [
         (lambda v: 1 / v, UserCodeError, "key_by\\(next\\) failed on record 0: ZeroDivisionError"),
-        (lambda v: [v], BadRecordError, "operator 'next': .* on record 0: the key is not hashable"),
+        (lambda v: [v], BadRecordError, "operator 'next': .* on record 0: the key \\[0\\] is not hashable"),
         (lambda v: float("nan"), BadRecordError, "operator 'next': .* on record 0: cannot use NaN"),
     ],
 )

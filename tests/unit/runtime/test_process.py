@@ -120,7 +120,7 @@ def late(value, ctx):
         (one_over, str, UserCodeError, ["'p' (process) failed on record 0", "ZeroDivisionError"]),
         (late, str, UserCodeError, ["'p' (process) failed on record 0", "ZeroDivisionError"]),
         (one_over, lambda v: 1 / v, UserCodeError, ["key_by(p) failed on record 0"]),
-        (one_over, lambda v: [v], BadRecordError, ["'p': key_by(p) failed on record 0: the key is not hashable"]),
+        (one_over, lambda v: [v], BadRecordError, ["'p': key_by(p) failed on record 0: the key [0] is not hashable"]),
         (one_over, lambda v: float("nan"), BadRecordError, ["failed on record 0: cannot use NaN"]),
         (one_over, lambda v: object(), BadRecordError, ["failed on record 0: cannot use <object object> as a key"]),
     ],

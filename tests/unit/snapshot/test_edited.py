@@ -84,6 +84,61 @@ def test_a_list_is_set_whole(tmp_path: Path) -> None:
     assert child.operator(UID).state("recent").get("word-1") == ["a", "b", "c"]
 
 
+def test_a_key_that_is_new_is_added_where_the_job_looks_for_it_and_said_to_be(tmp_path: Path) -> None:
+    new = {f"new-{n}": n for n in range(20)}
+    child = edited(tmp_path, *(lambda c, k=k, n=n: c.set(UID, "count", k, n) for k, n in new.items()))
+
+    assert counts(child) == WORDS | new
+    assert child.operator(UID).state("count").get("new-7") == 7
+    assert child.manifest.origin["changes"][:2] == ["add counts/count/new-0=0", "add counts/count/new-1=1"]
+
+
+def test_what_is_new_comes_first_in_a_subtask_that_had_nothing(tmp_path: Path) -> None:
+    maker = Maker(tmp_path)
+    parent = snapshot.open(maker.write({UID: maker.states(lambda backend: backend.table(VALUE).put("only", 1))}))
+    new = {f"new-{n}": n for n in range(20)}
+    child = parent.edit()
+    for key, n in new.items():
+        set_by_text(child, f"counts/count/{key}={n}")
+
+    opened = snapshot.open(child.write(tmp_path / "child").path)
+    assert counts(opened) == {"only": 1} | new
+    for subtask in opened.operator(UID).subtasks:
+        backend = HeapBackend(Codec(), MAX, StateSettings(backend="heap"), "unused", UID)
+        backend.restore(run_now(load(opened.location.storage, subtask.files)), subtask.groups)
+        assert 0 < len(dict(backend.table(VALUE).items())) < len(new)
+
+
+def test_an_entry_that_is_new_is_added_to_a_map_that_is_there_and_to_one_that_is_not(tmp_path: Path) -> None:
+    child = edited(
+        tmp_path,
+        lambda c: set_by_text(c, "counts/days/user-1/tue=5"),
+        lambda c: set_by_text(c, "counts/days/user-x/mon=6"),
+        lambda c: c.set(UID, "days", "user-y", 7, map_key="wed"),
+    )
+
+    added = {("user-1", "tue"): 5, ("user-x", "mon"): 6, ("user-y", "wed"): 7}
+    assert dict(child.operator(UID).state("days").entries()) == DAYS | added
+
+
+def test_the_text_of_a_new_key_means_what_the_others_are(tmp_path: Path) -> None:
+    maker = Maker(tmp_path)
+    child = snapshot.open(maker.write({UID: maker.states(lambda backend: backend.table(VALUE).put(5, 1))})).edit()
+
+    set_by_text(child, "counts/count/6=2")
+    with pytest.raises(NotFoundError, match="has no key 'six'"):
+        set_by_text(child, "counts/count/six=2")
+    with pytest.raises(NotFoundError, match="has no key 'six', and none of its type: there is, for example, 5"):
+        child.set(UID, "count", "six", 2)
+
+    assert counts(snapshot.open(child.write(tmp_path / "child").path)) == {5: 1, 6: 2}
+
+
+def test_a_new_entry_that_may_mean_two_is_refused(child_of: Callable[[], Child]) -> None:
+    with pytest.raises(UsageError, match="is ambiguous: .* it may mean a new one at 'a'/'b/c', 'a/b'/'c'"):
+        set_by_text(child_of(), "counts/days/a/b/c=5")
+
+
 def test_an_operator_is_dropped_with_its_files(tmp_path: Path) -> None:
     child = edited(tmp_path, lambda c: c.drop(UID))
 
@@ -246,7 +301,8 @@ def test_an_address_that_may_mean_two_entries_of_a_map_is_refused(tmp_path: Path
     [
         (set_by_text, "conts/count/word-3=5", NotFoundError, "no operator 'conts'; did you mean 'counts'?"),
         (set_by_text, "counts/cuont/word-3=5", NotFoundError, "no state 'cuont'; did you mean 'count'?"),
-        (set_by_text, "counts/count/wrd-3=5", NotFoundError, "no key 'wrd-3'; did you mean 'word-3'?"),
+        (set_by_text, 'counts/count/json:["a"]=5', NotFoundError, "no key 'json:[\"a\"]'"),
+        (set_by_text, "counts/count/new=1.5", UsageError, "it is of type float, not int (write a whole number)"),
         (set_by_text, "counts/count/word-3=x", UsageError, "what stands after '=' is not JSON"),
         (set_by_text, "counts/count/word-3", UsageError, "what stands after '=' is not JSON"),
         (set_by_text, "counts/count/word-3=1.5", UsageError, "it is of type float, not int (write a whole number)"),
@@ -254,8 +310,6 @@ def test_an_address_that_may_mean_two_entries_of_a_map_is_refused(tmp_path: Path
         (set_by_text, "counts/count=5", NotFoundError, "no state 'count=5'; did you mean 'count'?"),
         (set_by_text, "counts/count", UsageError, "it names a state and no key"),
         (set_by_text, "counts/days/user-1=5", UsageError, "write KEY/MAPKEY=JSON"),
-        (set_by_text, "counts/days/user-1/tue=5", NotFoundError, "no map key 'tue'"),
-        (set_by_text, "counts/days/user-x/mon=5", NotFoundError, "no key 'user-x'; did you mean 'user-"),
         (delete_by_text, "counts/days/user-x", NotFoundError, "no key 'user-x'"),
         (move_by_text, "lines//in/9.txt@0=4", NotFoundError, "no split '/in/9.txt@0'; did you mean '/in/"),
         (
