@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import inspect
 import os
 import threading
 from pathlib import Path
@@ -18,7 +19,7 @@ from flowpoint.agents.rocks import RocksSaver
 from flowpoint.agents.saver import CoreSaver
 from flowpoint.agents.serde import StrictSerde
 from flowpoint.agents.values import join_list, split_list
-from flowpoint.errors import DamagedStoreError, StoreInUseError, UsageError
+from flowpoint.errors import ConfigError, DamagedStoreError, StoreInUseError, UsageError
 from tests.unit.agents.stores import SAVERS, open_saver
 
 each_saver = pytest.mark.parametrize("kind", SAVERS)
@@ -221,6 +222,34 @@ def test_copies_share_the_store_and_a_closed_saver_says_so(kind: str, tmp_path: 
     saver.close()
     with pytest.raises(UsageError, match="closed"):
         put(twin, config())
+
+
+@each_saver
+def test_a_saver_says_what_it_takes_and_refuses_what_it_does_not(kind: str, tmp_path: Path) -> None:
+    parameters = inspect.signature(SAVERS[kind]).parameters
+    wanted = {"types": (), "schema": None, "on_conflict": "branch", "keys": None, "on_event": None}
+    assert {name: parameters[name].default for name in wanted} == wanted
+    with pytest.raises(TypeError, match="on_conflikt"):
+        open_saver(kind, tmp_path, on_conflikt="raise")
+
+
+@each_saver
+@pytest.mark.parametrize(
+    ("options", "message"), [({"on_conflict": "rise"}, "on_conflict='rise'"), ({"keys": {}}, "keys")]
+)
+def test_an_option_that_cannot_be_used_is_refused_and_the_store_is_let_go_of(
+    options: dict[str, Any], message: str, kind: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message) as refused:
+        open_saver(kind, tmp_path, **options)
+    child = os.fork()
+    if child == 0:
+        try:
+            put(open_saver(kind, tmp_path), config())
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0, refused
 
 
 @each_saver
