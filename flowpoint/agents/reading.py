@@ -129,7 +129,11 @@ class Reader:
         Raises:
             DamagedStoreError: it is another checkpoint than the index says, or was not removed and yet is not there.
         """
-        record = self.record(place.thread, head.number)
+        try:
+            record = self.record(place.thread, head.number)
+        except REFUSALS as error:
+            log_refusal(place, head.id, error)
+            raise
         if record is None:
             self.index.refresh(place.thread)
             if self.index.find(*place, head.id) == head.number:

@@ -23,6 +23,7 @@ from flowpoint.agents.core import SaverCore, stored_of
 from flowpoint.agents.entry_names import Place
 from flowpoint.agents.folder import FolderSaver
 from flowpoint.agents.folder_kv import FolderKv
+from flowpoint.agents.kv import Section, part
 from flowpoint.agents.opening import SaverOptions
 from flowpoint.agents.reading import Saved
 from flowpoint.agents.rocks import RocksSaver
@@ -152,6 +153,20 @@ def declared(names: Iterable[str]) -> tuple[StrictSerde, tuple[type, ...]]:
         thing = loaded(name)
         classes += [thing] if isinstance(thing, type) else types_of(graph_of(name))
     return StrictSerde(classes), classes_in(classes)
+
+
+def spaces_of(core: SaverCore, thread: str) -> list[str]:
+    """The namespaces of a thread, its own first. None of its values is read: they may be damaged.
+
+    Raises:
+        NotFoundError: there is no such thread.
+    """
+    with core.kv.section(part(thread), Section.READ):
+        core.index.refresh(thread)
+        spaces = sorted(core.index.namespaces(thread))
+    if not spaces:
+        raise NotFoundError(f"there is no thread {thread!r}; `flowpoint threads list` shows those there are")
+    return spaces
 
 
 def found(core: SaverCore, thread: str, ns: str, id: str | None) -> Saved:

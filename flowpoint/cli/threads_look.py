@@ -79,9 +79,7 @@ def history(store: str, keys: tuple[str, ...], thread: str, limit: int | None, a
     Other commands take a part of an id. Ids of one moment begin alike, so its last characters tell more.
     """
     with opened(store, keys) as saver:
-        from flowpoint.agents.shell import found
-
-        found(saver.core, thread, first_space(saver, thread), None)
+        first_space(saver, thread)
         lines = [_line(saver, saved) for saved in saver.core.reader.listed(thread=thread, limit=limit)]
     if as_json:
         output.print_json(lines)
@@ -231,6 +229,7 @@ def migrate(
 @click.command(short_help="Write threads to standard output.")
 @store_argument
 @some_threads
+@click.option("--json", is_flag=True, expose_value=False, help="As it is done in any case: a line is JSON.")
 def export(store: str, keys: tuple[str, ...], thread: str | None) -> None:
     """Write threads to standard output, a checkpoint a line. The lines are not encrypted."""
     with opened(store, keys) as saver:
