@@ -253,6 +253,17 @@ def test_an_option_that_cannot_be_used_is_refused_and_the_store_is_let_go_of(
 
 
 @each_saver
+def test_without_a_schema_the_log_says_once_that_nothing_is_checked(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "flowpoint.agents")
+    with open_saver(kind, tmp_path) as saver:
+        put(copy.copy(saver).with_allowlist([("uuid", "UUID")]), config())
+        list(saver.list(None))
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["no schema"]
+
+
+@each_saver
 def test_after_a_fork_the_child_is_refused(kind: str, tmp_path: Path) -> None:
     with open_saver(kind, tmp_path) as saver:
         put(saver, config(), id="a")
