@@ -7,6 +7,7 @@ import copy
 import inspect
 import os
 import threading
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,14 @@ from flowpoint.agents.rocks import RocksSaver
 from flowpoint.agents.saver import CoreSaver
 from flowpoint.agents.serde import StrictSerde
 from flowpoint.agents.values import join_list, split_list
-from flowpoint.errors import ConfigError, DamagedStoreError, StoreInUseError, UsageError
+from flowpoint.errors import (
+    BadRecordError,
+    ConfigError,
+    DamagedStoreError,
+    StoreInUseError,
+    UnknownTypeError,
+    UsageError,
+)
 from tests.unit.agents.stores import SAVERS, open_saver
 
 each_saver = pytest.mark.parametrize("kind", SAVERS)
@@ -250,6 +258,23 @@ def test_an_option_that_cannot_be_used_is_refused_and_the_store_is_let_go_of(
         finally:
             os._exit(1)
     assert os.waitpid(child, 0)[1] == 0, refused
+
+
+class Opinion(Enum):
+    YES = "yes"
+
+
+@each_saver
+def test_the_serde_of_a_saver_is_the_strict_one(kind: str, tmp_path: Path) -> None:
+    with open_saver(kind, tmp_path, types=[Opinion]) as saver, open_saver(kind, tmp_path) as stranger:
+        stored = saver.serde.dumps_typed({"at": (1, Opinion.YES)})
+        assert saver.serde.loads_typed(stored) == {"at": (1, Opinion.YES)}
+        with pytest.raises(UnknownTypeError, match="Opinion"):
+            stranger.serde.loads_typed(stored)
+        knowing = stranger.with_allowlist([(__name__, "Opinion")])
+        assert knowing.serde.loads_typed(stored) == {"at": (1, Opinion.YES)}
+        with pytest.raises(BadRecordError, match="kind 'msgpack'"):
+            saver.serde.loads_typed(("msgpack", b"\x80"))
 
 
 @each_saver
