@@ -15,6 +15,7 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 
+from flowpoint import agents
 from flowpoint.agents.folder import FolderSaver
 from flowpoint.agents.rocks import RocksSaver
 from flowpoint.agents.saver import CoreSaver
@@ -22,6 +23,7 @@ from flowpoint.agents.serde import StrictSerde
 from flowpoint.agents.values import join_list, split_list
 from flowpoint.errors import (
     BadRecordError,
+    ConcurrentRunError,
     ConfigError,
     DamagedStoreError,
     StoreInUseError,
@@ -258,6 +260,15 @@ def test_an_option_that_cannot_be_used_is_refused_and_the_store_is_let_go_of(
         finally:
             os._exit(1)
     assert os.waitpid(child, 0)[1] == 0, refused
+
+
+def test_every_name_of_the_package_can_be_imported_from_it() -> None:
+    for name in agents.__all__:
+        assert getattr(agents, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        agents.Nothing  # noqa: B018
+    assert agents.ConcurrentRunError is ConcurrentRunError
+    assert agents.UnknownTypeError is UnknownTypeError
 
 
 class Opinion(Enum):
