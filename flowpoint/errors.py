@@ -14,6 +14,7 @@
     │ ├ IncompatibleStateError   the snapshot does not fit the job
     │ ├ LostInputError           a source position is gone
     │ ├ ForeignOutputError       the output folder belongs to another lineage
+    │ ├ DamagedOutputError       what is kept beside the output is damaged, or something stands in its way
     │ └ LostOutputError          prepared output is gone, as when its folder was moved
     ├ SnapshotError              a snapshot is damaged or incomplete
     │ └ LostLogError             entries of the commit log have been removed while the job ran
@@ -109,8 +110,12 @@ class ForeignOutputError(JobError):
     """The output target belongs to another lineage."""
 
 
+class DamagedOutputError(JobError):
+    """What FlowPoint keeps beside the output is not what it wrote, or something else stands in its place."""
+
+
 class LostOutputError(JobError):
-    """Output that a checkpoint prepared is not where it was left, and was not published either."""
+    """Output that a checkpoint prepared is not where it was left, or the folder of the output is gone."""
 
 
 class SnapshotError(FlowPointError):
@@ -182,6 +187,7 @@ class InternalError(Exception):
 
 FINAL_ERRORS = (
     BadRecordError,
+    DamagedOutputError,
     ForeignOutputError,
     IncompatibleStateError,
     LostInputError,

@@ -22,4 +22,5 @@ def call_place() -> str:
 def refuse_unless(others: tuple[type, ...], stream: object, attribute: str) -> None:
     """Raise the usual error for an attribute that streams of other kinds do not have either."""
     if attribute.startswith("_") or not any(hasattr(other, attribute) for other in others):
-        raise AttributeError(f"{type(stream).__name__!r} object has no attribute {attribute!r}")
+        text = f"{type(stream).__name__!r} object has no attribute {attribute!r}"
+        raise AttributeError(text, name=attribute, obj=stream)

@@ -74,7 +74,8 @@ class Job:
         pass `take_output=True` to write beside what is there. A job with `checkpoint.storage` in its config keeps its
         checkpoints there: the next call goes on in the same output, and a job that has finished is done.
 
-        Warnings are printed on stderr.
+        Warnings are printed on stderr. Ctrl-C ends the job after a last checkpoint, a second one without; then
+        KeyboardInterrupt is raised.
 
         Args:
             fresh: Start over, whatever `checkpoint.storage` holds.

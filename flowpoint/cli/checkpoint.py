@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from flowpoint.cli import output
+from flowpoint.cli import output, patience
 from flowpoint.launch.client import JobClient
 from flowpoint.launch.home import Home
 
@@ -14,7 +14,8 @@ from flowpoint.launch.home import Home
 @output.json_option
 def command(job: str, as_json: bool) -> None:
     """Take a checkpoint of a running job now and wait until it is complete."""
-    checkpoint = JobClient.of(Home.from_environment(), job).post("/checkpoint")
+    waits = f"waiting for every operator of job {job!r} to pass the barrier and write its state"
+    checkpoint = patience.post(JobClient.of(Home.from_environment(), job), "/checkpoint", None, waits)
     if as_json:
         output.print_json(checkpoint)
     else:

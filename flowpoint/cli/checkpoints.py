@@ -6,6 +6,7 @@ one has a second child: a branch (`output.as_tree`).
 
 from __future__ import annotations
 
+import time
 from operator import itemgetter
 
 import click
@@ -36,7 +37,7 @@ def command(job: str, as_json: bool) -> None:
                 str(checkpoint["kind"]),
                 str(checkpoint["state"]),
                 output.moment(checkpoint["started"]),
-                output.duration(checkpoint["duration_ms"]),
+                _took(checkpoint),
                 output.size(checkpoint["bytes"]),
                 str(checkpoint["reason"] or checkpoint["path"] or "-"),
             )
@@ -44,6 +45,12 @@ def command(job: str, as_json: bool) -> None:
         ],
         right=frozenset({"PARENT", "ATTEMPT", "TOOK", "SIZE"}),
     )
+
+
+def _took(checkpoint: Data) -> str:
+    if checkpoint["state"] != "pending":
+        return output.duration(checkpoint["duration_ms"])
+    return f"{output.duration(max(0, time.time() * 1000 - checkpoint['started']))} so far"
 
 
 def _checkpoints(home: Home, job: str) -> list[Data]:

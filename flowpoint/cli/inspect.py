@@ -22,7 +22,7 @@ from flowpoint.model.elements import WATERMARK_MAX
 from flowpoint.snapshot.key_text import find_by_text
 from flowpoint.snapshot.keyed_state import Found, KeyedState
 from flowpoint.snapshot.opened import Operator, Snapshot, SourceSplit, nearest
-from flowpoint.snapshot.value_text import json_of, printable, text_of, type_of
+from flowpoint.snapshot.value_text import json_of, printable, text_of, type_of, types_of
 
 _ROWS_SHOWN: Final = 20
 _WIDTH: Final = 100
@@ -198,10 +198,19 @@ def _show_committables(operators: Iterable[Operator]) -> None:
         click.echo()
         output.print_table(
             ("SINK", "CHECKPOINT", "PREPARED"),
-            [(printable(uid), str(c.get("checkpoint")), json.dumps(c.get("data"))) for uid, c in rows[:_ROWS_SHOWN]],
+            [(printable(uid), str(c.get("checkpoint")), _prepared(c.get("data"))) for uid, c in rows[:_ROWS_SHOWN]],
         )
         if len(rows) > _ROWS_SHOWN:
             click.echo(f"... {len(rows) - _ROWS_SHOWN} more; --json shows all")
+
+
+def _prepared(data: Any) -> str:
+    """What a sink has noted of output that waits for its commit, whatever that is: one thing after the other."""
+    if isinstance(data, dict):
+        return ", ".join(f"{printable(str(name))} {_prepared(value)}" for name, value in data.items())
+    if isinstance(data, list):
+        return "; ".join(map(_prepared, data)) or "nothing"
+    return printable(data) if isinstance(data, str) else json.dumps(data)
 
 
 # ---------------------------------------------------------------------- a state, a key
@@ -240,7 +249,8 @@ def _show_state(uid: str, state: KeyedState, *, as_json: bool) -> None:
         f"{output.size(state.bytes)}"
     )
     if first:
-        click.echo(f"keys: {type_of(first[0][0])}, values: {type_of(first[0][1])}\n")
+        keys, values = (types_of(entry[at] for entry in first) for at in (0, 1))
+        click.echo(f"keys: {keys}, values: {values}\n")
     for key, value in first:
         click.echo(f"{text_of(key, limit=_WIDTH)}  ->  {text_of(value, limit=_WIDTH)}")
     if len(first) == _ROWS_SHOWN:

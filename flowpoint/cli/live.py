@@ -4,7 +4,11 @@ How it works: the coordinator calls `refresh` with new figures, and the table is
 normal flow of the terminal; what was drawn last stays. rich is imported at the first refresh, when the workers are
 already starting; a job that ends before that prints its events as plain lines.
 
-Invariants: no thread of its own; nothing is drawn but in `refresh`, `on_event` and at the end.
+Where there is little room, lists of names are cut first, then columns are left out; pids and rates stay. Each picture but
+the last one ends with an empty line: there a terminal shows ^C, which must not move the picture.
+
+Invariants: no thread of its own; nothing is drawn but in `refresh`, `on_event` and at the end. The cursor stays as it is,
+since a process that is killed could not bring it back.
 """
 
 from __future__ import annotations
@@ -12,7 +16,8 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -21,7 +26,7 @@ from flowpoint.cli.views import View, printed_lines, sentence_of
 from flowpoint.launch.control import Data, Event, EventKind
 
 if TYPE_CHECKING:
-    from rich.console import Console, Group
+    from rich.console import Console, Group, RenderableType
     from rich.live import Live
     from rich.table import Table
     from rich.text import Text
@@ -29,6 +34,9 @@ if TYPE_CHECKING:
 EVENTS_SHOWN = 6
 EVENT_CHARACTERS_MAX = 400
 """A longer one ends in an ellipsis; the log has it whole."""
+
+NARROW = 72
+"""On a terminal with fewer columns there is no room for all figures."""
 
 _STYLES = {
     EventKind.FAILED: "bold red",
@@ -68,8 +76,13 @@ class LiveTable(View):
         self._draw()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        # A terminal that has gone takes no last picture; the job has ended as it has ended.
+        with suppress(OSError):
+            self._leave()
+
+    def _leave(self) -> None:
         if self._live is not None:
-            self._draw()
+            self._draw(is_last=True)
             self._live.stop()
         else:
             for moment, event in self._events:
@@ -83,20 +96,31 @@ class LiveTable(View):
 
         live = Live(console=self._console, auto_refresh=False)
         live.start()
+        live.console.show_cursor(True)
         return live
 
-    def _draw(self) -> None:
+    def _draw(self, *, is_last: bool = False) -> None:
         if self._live is not None:
-            self._live.update(render(self._status, self._workers, self._events), refresh=True)
+            width = self._live.console.width
+            picture = render(self._status, self._workers, self._events, width, is_last=is_last)
+            self._live.update(picture, refresh=True)
 
 
-def render(status: Data, workers: Sequence[Data], events: Iterable[tuple[str, Event]]) -> Group:
-    """The whole picture."""
+def render(
+    status: Data, workers: Sequence[Data], events: Iterable[tuple[str, Event]], width: int, *, is_last: bool = False
+) -> Group:
+    """The whole picture, on a terminal of so many columns."""
     from rich.console import Group
+    from rich.text import Text
 
-    return Group(
-        _headline(status), _totals(status), _workers(workers), _operators(status), _footer(status), _events(events)
-    )
+    parts: list[RenderableType] = [_headline(status), _totals(status)]
+    if workers:
+        parts.append(_workers(workers, width))
+    parts.append(_operators(status, width))
+    if stalled := output.stalled_line(status):
+        parts.append(Text(f"at work on the same records: {stalled}", "yellow"))
+    parts += [_footer(status), _events(events)]
+    return Group(*parts, *([] if is_last else [Text()]))
 
 
 def _headline(status: Data) -> Text:
@@ -106,7 +130,7 @@ def _headline(status: Data) -> Text:
     text.append(f"{status['name']}  ", "bold")
     text.append(str(status["state"]), "green" if status["state"] == "RUNNING" else "yellow")
     text.append(f"  attempt {status['attempt']}  restarts {status['restarts']}")
-    if status["state"] == "RUNNING":
+    if status["state"] == "RUNNING" and status["rate"] is not None:
         text.append(f"  {output.count(status['rate'])} records/s")
     if status["lag"] is not None:
         text.append(f"  lag {output.duration(status['lag'] * 1000)}")
@@ -122,45 +146,55 @@ def _totals(status: Data) -> Text:
     return Text(line, no_wrap=True, overflow="ellipsis")
 
 
-def _workers(workers: Sequence[Data]) -> Table:
-    table = _table(("worker", "pid", "cpu", "memory", "records/s"), "subtasks")
-    for worker in workers:
-        cpu = worker["cpu_percent"]
-        table.add_row(
-            str(worker["index"]),
-            str(worker["pid"] or "-"),
-            "-" if cpu is None else f"{cpu:.0f}%",
-            output.size(worker["rss_bytes"]),
-            output.count(worker.get("rate")),
-            " ".join(worker["subtasks"]) or "-",
-        )
-    return table
+def _workers(workers: Sequence[Data], width: int) -> Table:
+    narrow = ("worker", "pid", "records/s")
+    rows = [
+        {
+            "worker": str(worker["index"]),
+            "pid": str(worker["pid"] or "-"),
+            "cpu": "-" if worker["cpu_percent"] is None else f"{worker['cpu_percent']:.0f}%",
+            "memory": output.size(worker["rss_bytes"]),
+            "records/s": output.count(worker.get("rate")),
+            "subtasks": " ".join(worker["subtasks"]) or "-",
+        }
+        for worker in workers
+    ]
+    return _table(narrow if width < NARROW else ("worker", "pid", "cpu", "memory", "records/s"), "subtasks", rows)
 
 
-def _operators(status: Data) -> Table:
+def _operators(status: Data, width: int) -> Table:
     # The totals count over all attempts, these figures begin anew with each.
     since = f" (since attempt {status['attempt']} began)" if status["restarts"] else ""
-    table = _table(("subtasks", "in", "out", "records/s", "back-pressure"), f"operator{since}")
-    for operator in status.get("operators", ()):
-        table.add_row(
-            str(operator["parallelism"]),
-            output.count(operator["records_in"]),
-            output.count(operator["records_out"]),
-            output.count(operator["rate"]),
-            output.share(operator["backpressure"]),
-            str(operator["uid"]),
-        )
-    return table
+    words = f"operator{since}"
+    narrow = ("records/s", "back-pressure")
+    rows = [
+        {
+            "subtasks": str(operator["parallelism"]),
+            "in": output.count(operator["records_in"]),
+            "out": output.count(operator["records_out"]),
+            "records/s": output.count(operator["rate"]),
+            "busy": output.share(operator.get("busy")),
+            "back-pressure": output.share(operator["backpressure"]),
+            words: str(operator["uid"]),
+        }
+        for operator in status.get("operators", ())
+    ]
+    wide = ("subtasks", "in", "out", "records/s", "busy", "back-pressure")
+    return _table(narrow if width < NARROW else wide, words, rows)
 
 
-def _table(figures: Sequence[str], words: str) -> Table:
-    """Columns of figures, then one of words that takes what room is left."""
+def _table(figures: Sequence[str], words: str, rows: Iterable[Mapping[str, str]]) -> Table:
+    """Columns of figures, then one of words that takes what room is left, and gives up its own first."""
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="dim", expand=False)
     for figure in figures:
         table.add_column(figure, justify="right", no_wrap=True)
-    table.add_column(words, no_wrap=True, overflow="ellipsis")
+    # The column itself may be narrowed, which in rich those cannot that do not wrap; its lines do not wrap.
+    table.add_column(Text(words, no_wrap=True, overflow="ellipsis"))
+    for row in rows:
+        table.add_row(*(row[figure] for figure in figures), Text(row[words], no_wrap=True, overflow="ellipsis"))
     return table
 
 

@@ -14,7 +14,6 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from io import TextIOWrapper
 from typing import TypeGuard
 
@@ -23,6 +22,7 @@ import click
 from flowpoint import __version__
 from flowpoint.cli import failure
 from flowpoint.errors import UsageError
+from flowpoint.model.texts import alike
 
 COMMANDS = {
     "run": "run",
@@ -61,10 +61,20 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            nearest = get_close_matches(args[0], COMMANDS, n=1)
+            nearest = alike(args[0], COMMANDS)
             advice = f"did you mean `flowpoint {nearest[0]}`?" if nearest else "`flowpoint --help` lists the commands"
             raise UsageError(f"there is no command {args[0]!r}: {advice}")
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            # click's own parser does not say of which command an option lacks its value.
+            name = ctx.invoked_subcommand
+            if error.ctx is None and name and (command := self.get_command(ctx, name)) is not None:
+                error.ctx = click.Context(command, parent=ctx, info_name=name)
+            raise
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         module = COMMANDS.get(cmd_name)

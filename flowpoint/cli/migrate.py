@@ -14,7 +14,7 @@ from flowpoint.snapshot.dry_run import StateReport
 
 @click.command(name="migrate")
 @output.snapshot_argument
-@click.argument("job_file", metavar="JOB.py")
+@output.job_file_argument
 @click.option("--check", is_flag=True, help="Try every stored value; write nothing.")
 @params_option
 @output.json_option
@@ -31,7 +31,8 @@ def command(
     """
     if not check:
         raise click.UsageError("state is converted by `flowpoint run`; pass --check to try it out before", ctx)
-    found = check_migration(snapshot, job_file, params)
+    with output.prints_aside(as_json):
+        found = check_migration(snapshot, job_file, params)
     if as_json:
         output.print_json({**asdict(found), "is_fine": found.is_fine})
     else:
@@ -59,6 +60,8 @@ def _show(found: DryRun) -> None:
     for state in found.states:
         for line in _lines(state):
             click.echo(f"  {state.operator}/{state.state}: {line}")
+    for note in found.notes:
+        click.echo(f"  note: {note}")
     if found.refusal:
         click.echo(f"  {found.refusal}")
     click.echo("the job can go on from there" if found.is_fine else "the restore would be refused")

@@ -7,31 +7,53 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
+
+from flowpoint.launch.home import Home
 
 T = TypeVar("T")
 
 _BRANCH: Final = "├─ "
 _CONTINUED: Final = "│  "
 
+
+def job_names(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Completes the name of a job."""
+    return [CompletionItem(name) for name in Home.from_environment().known_jobs() if name.startswith(begun)]
+
+
+def _files(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Lets the shell complete a path."""
+    return [CompletionItem(begun, type="file")]
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
-job_argument = click.argument("job")
+job_argument = click.argument("job", shell_complete=job_names)
+job_file_argument = click.argument("job_file", metavar="JOB.py", shell_complete=_files)
 to_option = click.option(
     "--to",
     metavar="DIR",
     help="Make a savepoint, in a folder DIR/savepoint-JOB-ID of its own; its path is printed.",
     callback=lambda _, __, value: _absolute(value),
 )
-snapshot_argument = click.argument("snapshot")
+snapshot_argument = click.argument("snapshot", shell_complete=_files)
 
 
 def _absolute(path: str | None) -> str | None:
     """The job has another working directory than this command."""
     return os.path.abspath(os.path.expanduser(path)) if path else None
+
+
+def prints_aside(as_json: bool) -> AbstractContextManager[object]:
+    """While it lasts, what a job file prints in this process goes to stderr if stdout is for a program."""
+    return redirect_stdout(sys.stderr) if as_json else nullcontext()
 
 
 def print_json(data: Any) -> None:
@@ -120,9 +142,17 @@ def share(value: float | None) -> str:
     return "-" if value is None else f"{value:.0%}"
 
 
+def stalled_line(status: dict[str, Any]) -> str:
+    """Which operators of a job work on the same records for long, and for how long; "" when none does."""
+    stalled = [one for one in status.get("operators", ()) if one.get("stalled")]
+    return ", ".join(f"{one['uid']} for {duration(one['stalled'] * 1000)}" for one in stalled)
+
+
 def moment(epoch_ms: float | None) -> str:
-    """A point in time, as a local date and time."""
-    return datetime.fromtimestamp(epoch_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S") if epoch_ms else "-"
+    """A point in time, as a local date and time that says in which zone."""
+    return (
+        datetime.fromtimestamp(epoch_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z") if epoch_ms else "-"
+    )
 
 
 def checkpoint_line(data: dict[str, Any] | None) -> str:

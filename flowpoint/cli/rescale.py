@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from flowpoint.cli import output
+from flowpoint.cli import output, patience
 from flowpoint.launch.client import JobClient
 from flowpoint.launch.home import Home
 
@@ -20,8 +20,12 @@ def command(job: str, parallelism: int, as_json: bool) -> None:
 
     Later runs without -p keep it. When the checkpoint fails the job goes on as before.
     """
-    status = JobClient.of(Home.from_environment(), job).post("/rescale", {"parallelism": parallelism})
+    waits = f"waiting for the checkpoint at which job {job!r} halts, and for its subtasks to start again"
+    client = JobClient.of(Home.from_environment(), job)
+    status = patience.post(client, "/rescale", {"parallelism": parallelism}, waits)
     if as_json:
         output.print_json(status)
+    elif not status["rescaled"]:
+        click.echo(f"job {job!r} runs with parallelism {status['parallelism']} already: nothing was changed")
     else:
         click.echo(f"job {job!r} runs with parallelism {status['parallelism']}")

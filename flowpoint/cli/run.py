@@ -13,14 +13,14 @@ from typing import Any
 
 import click
 
-from flowpoint.cli import failure
+from flowpoint.cli import failure, output
 from flowpoint.cli.params import params_option
 from flowpoint.cli.views import Announcer, JsonLines, Lines, View
 from flowpoint.launch.control import RunOptions
 
 
 @click.command(name="run")
-@click.argument("job_file", metavar="JOB.py")
+@output.job_file_argument
 @click.option("--name", metavar="NAME", help="Run under this name instead of the job's own.")
 @click.option(
     "-p", "--parallelism", metavar="N", type=click.IntRange(min=1), help="Subtasks per operator (default: cores)."
@@ -89,7 +89,8 @@ def command(
 
         return start_detached(ctx.obj, as_json=as_json)
     job = RunOptions(**options)
-    with _choose_view(plain=plain, as_json=as_json, ready_fd=ready_fd) as view:
+    # A view of JSON has the real stdout by now, on which nothing else may come.
+    with _choose_view(plain=plain, as_json=as_json, ready_fd=ready_fd) as view, output.prints_aside(as_json):
         from flowpoint.launch.run import run_job_file
 
         code: int = run_job_file(job, view)

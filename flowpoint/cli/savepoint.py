@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from flowpoint.cli import output
+from flowpoint.cli import output, patience
 from flowpoint.launch.client import JobClient
 from flowpoint.launch.home import Home
 
@@ -20,7 +20,9 @@ def command(job: str, to: str | None, as_json: bool) -> None:
     itself never removes it. Without --to it is made in the folder `savepoints` of FlowPoint's home ($FLOWPOINT_HOME, by
     default ~/.flowpoint).
     """
-    savepoint = JobClient.of(Home.from_environment(), job).post("/savepoint", {"to": to} if to else None)
+    waits = f"waiting for every operator of job {job!r} to pass the barrier and write all of its state"
+    wishes: dict[str, object] | None = {"to": to} if to else None
+    savepoint = patience.post(JobClient.of(Home.from_environment(), job), "/savepoint", wishes, waits)
     if as_json:
         output.print_json(savepoint)
     else:

@@ -122,6 +122,8 @@ def _lines(status: Data) -> list[tuple[str, str]]:
         ("back-pressure", output.share(status["backpressure"])),
         *_totals(status)[3:],
     ]
+    if stalled := output.stalled_line(status):
+        lines.append(("stalled", f"at work on the same records: {stalled}"))
     if status.get("reason"):
         lines.append(("reason", str(status["reason"])))
     return lines

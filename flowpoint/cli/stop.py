@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from flowpoint.cli import output
+from flowpoint.cli import output, patience
 from flowpoint.launch.client import JobClient
 from flowpoint.launch.home import Home
 
@@ -24,12 +24,8 @@ def command(job: str, to: str | None, drain: bool, as_json: bool) -> None:
     what they emit is committed. Such a job is done; only `run --resume-drained` goes on from it.
     """
     wishes: dict[str, object] = {**({"to": to} if to else {}), **({"drain": True} if drain else {})}
-
-    def say_why() -> None:
-        text = f"waiting for the last checkpoint of job {job!r} and its sinks; `flowpoint cancel {job}` ends it at once"
-        click.echo(text, err=True)
-
-    checkpoint = JobClient.of(Home.from_environment(), job).post("/stop", wishes or None, on_wait=say_why)
+    waits = f"waiting for the last checkpoint of job {job!r} and its sinks; `flowpoint cancel {job}` ends it at once"
+    checkpoint = patience.post(JobClient.of(Home.from_environment(), job), "/stop", wishes or None, waits)
     if as_json:
         output.print_json(checkpoint)
     elif to:

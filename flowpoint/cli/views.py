@@ -68,6 +68,7 @@ def sentence_of(event: Event) -> str:
 
 def short_of(event: Event, job: str) -> str:
     """The same, where the whole of a failure follows on stderr."""
+    job = str(event.data.get("name", job))
     return f"job {job} failed" if event.kind is EventKind.FAILED and job else sentence_of(event)
 
 
@@ -129,9 +130,11 @@ class Announcer(View):
     def _leave_terminal(self, ready_fd: int) -> None:
         ready = {"name": self._started["name"], "pid": self._started["pid"], "log": self._started["log"]}
         log = os.open(ready["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-            os.dup2(log, stream.fileno())
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # By their numbers: sys.stdout may stand for stderr, so that what the job file prints comes aside.
+        os.dup2(log, 1)
+        os.dup2(log, 2)
         os.close(log)
         with open(ready_fd, "w") as shell:
             shell.write(json.dumps(ready) + "\n")

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from flowpoint.errors import StorageError
+from flowpoint.errors import DamagedOutputError, StorageError
 from flowpoint.host.base import Disk
 
 COPY_BYTES: Final = 1024 * 1024
@@ -23,12 +23,25 @@ TEMPORARY: Final = ".tmp"
 """What the name of a temporary file begins with: the final name and the writer follow."""
 
 
+_IN_THE_WAY: Final = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
+"""What trying again meets again, until a person has tidied up."""
+
+
 @contextmanager
 def naming_errors(doing: str) -> Iterator[None]:
-    """OSError becomes StorageError that says what could not be done: `doing` is "write /out/.part-...", say."""
+    """OSError becomes an error that says what could not be done: `doing` is "write /out/.part-...", say.
+
+    Raises:
+        DamagedOutputError: something stands in the way that is no file of FlowPoint's.
+        StorageError: trying again may help.
+    """
     try:
         yield
     except OSError as error:
+        if error.errno in _IN_THE_WAY:
+            raise DamagedOutputError(
+                f"cannot {doing}: {error.strerror}; look what stands in that place, and move it away"
+            ) from error
         hint = "free some space on that disk" if error.errno == errno.ENOSPC else "check the disk and its permissions"
         raise StorageError(f"cannot {doing}: {error.strerror or error}; {hint}") from error
 
@@ -59,9 +72,9 @@ async def replace_file(disk: Disk, path: str, content: dict[str, Any], writer: s
     await disk.sync_dir(os.path.dirname(path))
 
 
-async def copy_file(disk: Disk, source: str, target: str) -> None:
-    """Copies a file, durably, to a name that must be new. A copy, so that changing one never changes the other."""
-    file = await disk.create(target)
+async def copy_output(disk: Disk, source: str, target: str) -> None:
+    """Copies output, durably, to a name that must be new. A copy, so that changing one never changes the other."""
+    file = await disk.create(target, private=False)
     try:
         offset = 0
         while data := await disk.read(source, offset, COPY_BYTES):
@@ -73,19 +86,31 @@ async def copy_file(disk: Disk, source: str, target: str) -> None:
     await disk.sync_dir(os.path.dirname(target))
 
 
-async def read_json(disk: Disk, path: str) -> dict[str, Any] | None:
-    """The content of such a file, or None when there is none. Raises StorageError when it is not JSON."""
+async def read_json(disk: Disk, path: str, fields: dict[str, type], advice: str) -> dict[str, Any] | None:
+    """The content of such a file, or None when there is none.
+
+    Args:
+        fields: what must be in it.
+        advice: what a person may do when it is damaged.
+
+    Raises:
+        DamagedOutputError: it is not what was written. It never mends itself.
+    """
     try:
         raw = await disk.read(path)
     except FileNotFoundError:
         return None
     try:
         content = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         content = None
-    if not isinstance(content, dict):
-        raise StorageError(f"cannot understand {path}: it is not what FlowPoint wrote; remove it if you know why")
-    return content
+    if isinstance(content, dict) and all(isinstance(content.get(name), kind) for name, kind in fields.items()):
+        return content
+    raise DamagedOutputError(f"cannot understand {path}: it is not what FlowPoint wrote ({_seen(raw)}); {advice}")
+
+
+def _seen(raw: bytes) -> str:
+    return f"it begins with {raw[:20]!r}" if raw else "it is empty"
 
 
 async def _write_temporary(disk: Disk, path: str, content: dict[str, Any], writer: str) -> str:

@@ -18,8 +18,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from flowpoint.connectors.durable_files import copy_file, naming_errors
-from flowpoint.connectors.folder_owner import check_owner, claim_folder
+from flowpoint.connectors.durable_files import copy_output, naming_errors
+from flowpoint.connectors.folder_owner import check_owner, claim_folder, noticing_loss
 from flowpoint.connectors.line_formats import line_format
 from flowpoint.connectors.part_names import TAKEN_IN, Part, final_name, hidden_name, parse_final, parse_hidden
 from flowpoint.connectors.part_writer import PartWriter
@@ -74,7 +74,7 @@ class FileSink:
         """Makes the part visible. Raises LostOutputError when it is gone although it was never published."""
         folder, final = committable["folder"], committable["final"]
         hidden_path, final_path = os.path.join(folder, committable["hidden"]), os.path.join(folder, final)
-        with naming_errors(f"publish {final_path}"):
+        with naming_errors(f"publish {final_path}"), noticing_loss(folder, ctx):
             await check_owner(folder, ctx)
             if await ctx.disk.stat(hidden_path) is not None:
                 await announce(folder, committable["subtask"], committable["checkpoint"], ctx)
@@ -121,7 +121,7 @@ class FileSink:
         identity = Part(ctx.uid, committable["subtask"], ctx.attempt, ctx.lineage, checkpoint)
         hidden = hidden_name(identity, TAKEN_IN + checkpoint, suffix)
         with naming_errors(f"copy {files[0]} to {os.path.join(self._folder, hidden)}"):
-            await copy_file(ctx.disk, files[0], os.path.join(self._folder, hidden))
+            await copy_output(ctx.disk, files[0], os.path.join(self._folder, hidden))
         return {**committable, "folder": self._folder, "hidden": hidden, "final": final_name(identity, suffix)}
 
     async def _take_back(self, ctx: ConnectorContext) -> None:

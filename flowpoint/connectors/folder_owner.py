@@ -15,17 +15,22 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from flowpoint.connectors.durable_files import create_once, read_json, replace_file
 from flowpoint.connectors.part_names import parse_hidden
-from flowpoint.errors import ForeignOutputError
+from flowpoint.errors import ForeignOutputError, LostOutputError
 from flowpoint.runtime.contracts import ConnectorContext
 
 OWNER_FILE: Final = ".flowpoint-owner"
 
 _UNUSABLE: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR)
 """What is wrong with the folder itself. Trying again would meet it again."""
+
+_ADVICE: Final = "bring it back from a backup, or remove it and run the job once with --take-output"
+_WAYS_BACK: Final = "bring the folder back and run the job again, or start over with --fresh"
 
 
 async def claim_folder(folder: str, ctx: ConnectorContext) -> None:
@@ -46,8 +51,9 @@ async def _claim(folder: str, ctx: ConnectorContext) -> None:
     stat = await disk.stat(folder)
     if stat is not None and not stat.is_dir:
         raise ForeignOutputError(f"sink {ctx.uid!r} cannot write to {folder}: it is a file; name a folder")
-    await disk.make_dirs(folder)
-    owner = await read_json(disk, path)
+    # For whoever may read what this user writes; FlowPoint's own files in it are private.
+    await disk.make_dirs(folder, private=False)
+    owner = await _owner(folder, ctx)
     if owner is None:
         content = next((name for name in await disk.list(folder) if _counts(name)), None)
         if content is not None and not ctx.take_output:
@@ -63,19 +69,46 @@ async def _claim(folder: str, ctx: ConnectorContext) -> None:
                     " job started from another directory?)"
                 )
             return
-        owner = await read_json(disk, path)
+        owner = await _owner(folder, ctx)
     if owner is None or owner.get("lineage") != ctx.lineage:
         await _take_over(folder, path, owner or {}, ctx)
 
 
 async def check_owner(folder: str, ctx: ConnectorContext) -> None:
-    """Raises ForeignOutputError when another lineage has taken the folder since."""
-    owner = await read_json(ctx.disk, os.path.join(folder, OWNER_FILE))
-    if owner is not None and owner.get("lineage") != ctx.lineage:
+    """Look, before something is published, whether the folder is still what it was.
+
+    Raises:
+        ForeignOutputError: another lineage has taken it over since.
+        LostOutputError: it was deleted, emptied or replaced, and what was published before may be gone with it.
+    """
+    owner = await _owner(folder, ctx)
+    if owner is None:
+        raise LostOutputError(
+            f"sink {ctx.uid!r} cannot publish in {folder}: {OWNER_FILE} is gone from it, so the folder was deleted,"
+            " emptied or replaced while the job ran, and what the job had published there may be gone with it;"
+            f" {_WAYS_BACK}"
+        )
+    if owner.get("lineage") != ctx.lineage:
         raise ForeignOutputError(
             f"sink {ctx.uid!r} cannot publish in {folder}: {_described(owner)} has taken the folder over;"
             " give this job a folder of its own"
         )
+
+
+@contextmanager
+def noticing_loss(folder: str, ctx: ConnectorContext) -> Iterator[None]:
+    """Around what writes in a folder that has been claimed: one that is not there any more is LostOutputError."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise LostOutputError(
+            f"sink {ctx.uid!r} cannot write to {folder}: the folder was deleted or moved while the job ran, and what the"
+            f" job had published there is gone with it; {_WAYS_BACK}"
+        ) from error
+
+
+async def _owner(folder: str, ctx: ConnectorContext) -> dict[str, Any] | None:
+    return await read_json(ctx.disk, os.path.join(folder, OWNER_FILE), {"lineage": str}, _ADVICE)
 
 
 async def _take_over(folder: str, path: str, owner: dict[str, Any], ctx: ConnectorContext) -> None:
@@ -96,7 +129,8 @@ async def _take_over(folder: str, path: str, owner: dict[str, Any], ctx: Connect
             )
     if content is not None or is_of_other_job:
         how = "goes on in" if is_handed_on else "took over"
-        ctx.log(f"sink {ctx.uid!r}: {how} {folder} of {_described(owner)}; its files stay")
+        twice = "" if is_handed_on or content is None else ", and records that both have read are in them twice"
+        ctx.log(f"sink {ctx.uid!r}: {how} {folder} of {_described(owner)}; its files stay{twice}")
     await replace_file(ctx.disk, path, _marker(ctx), ctx.lineage)
 
 
@@ -104,8 +138,9 @@ def _ways_out(is_of_other_job: bool) -> str:
     if is_of_other_job:
         return "use another folder, or pass --take-output to write beside what is there"
     return (
-        "that is an earlier start of this job: leave out --fresh and --from to go on with it, use another folder, or"
-        " pass --take-output to write beside what is there (records that both starts read then come out twice)"
+        "that is an earlier start of this job, with which this run does not go on, as it starts over or does not have its"
+        " checkpoints; use another folder, delete this one, or pass --take-output to write beside what is there (records"
+        " that both starts read then come out twice)"
     )
 
 

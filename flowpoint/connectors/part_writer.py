@@ -19,9 +19,10 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from flowpoint.connectors.durable_files import naming_errors
+from flowpoint.connectors.folder_owner import noticing_loss
 from flowpoint.connectors.line_formats import LineFormat, UnwritableError
 from flowpoint.connectors.part_names import Part, final_name, hidden_name
-from flowpoint.errors import BadRecordError, StorageError
+from flowpoint.errors import BadRecordError, FlowPointError, StorageError
 from flowpoint.host.base import DiskFile
 from flowpoint.runtime.contracts import ConnectorContext
 
@@ -109,11 +110,11 @@ class PartWriter:
         file = part.file
         assert file is not None
         try:
-            with naming_errors(f"make {self._path(part)} durable"):
+            with naming_errors(f"make {self._path(part)} durable"), noticing_loss(self._folder, self._ctx):
                 await file.sync()
                 await file.close()
                 await self._ctx.disk.sync_dir(self._folder)
-        except StorageError as error:
+        except FlowPointError as error:
             self._broken = str(error)
             raise
         self._unfinished.remove(file)
@@ -138,18 +139,18 @@ class PartWriter:
     async def _flush(self, part: _OpenPart) -> None:
         block = part.take_buffer()
         try:
-            with naming_errors(f"write {self._path(part)}"):
+            with naming_errors(f"write {self._path(part)}"), noticing_loss(self._folder, self._ctx):
                 if part.file is None:
                     part.file = await self._create(self._path(part))
                     self._unfinished.append(part.file)
                 if block:
                     await part.file.write(block)
-        except StorageError as error:
+        except FlowPointError as error:
             self._broken = str(error)
             raise
 
     async def _create(self, path: str) -> DiskFile:
-        self._creating = asyncio.create_task(self._ctx.disk.create(path), name=f"create {path}")
+        self._creating = asyncio.create_task(self._ctx.disk.create(path, private=False), name=f"create {path}")
         try:
             file = await asyncio.shield(self._creating)
         except Exception:

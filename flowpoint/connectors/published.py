@@ -24,6 +24,11 @@ from flowpoint.runtime.contracts import ConnectorContext
 _MARK: Final = re.compile(r"\.committed-(\w+)-(\d{3,})-(\w+)")
 _UNFINISHED: Final = re.compile(re.escape(TEMPORARY) + r"(\.committed-\w+-\d{3,}-\w+)-a(\d+)-\d+")
 
+_ADVICE: Final = (
+    "bring it back from a backup, or remove it and run the job again: a part that a reader has taken away then counts as"
+    " lost where its commit has to be repeated"
+)
+
 
 async def announce(folder: str, subtask: int, checkpoint: int, ctx: ConnectorContext) -> None:
     """Makes it durable that the part of `checkpoint` is about to be published."""
@@ -67,7 +72,7 @@ def _mark_name(ctx: ConnectorContext, subtask: int) -> str:
 
 
 async def _read(folder: str, name: str, ctx: ConnectorContext) -> int:
-    mark = await read_json(ctx.disk, os.path.join(folder, name))
+    mark = await read_json(ctx.disk, os.path.join(folder, name), {"checkpoint": int}, _ADVICE)
     return 0 if mark is None else int(mark["checkpoint"])
 
 

@@ -178,6 +178,7 @@ class Checkpoints:
             now,
             now + self._settings.timeout,
             owners=self._owners,
+            called=self._plan.called,
         )
         record = CheckpointRecord(
             checkpoint,

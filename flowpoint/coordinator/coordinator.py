@@ -136,16 +136,23 @@ class Coordinator:
     async def _live(self) -> Outcome:
         async with asyncio.TaskGroup() as group:
             self._steps.enter(group)
-            self._carry_out(self._life.handle(ev.Begin()))
-            self._set_alarm()
-            while not self.is_over.is_set():
-                mail = await self._mailbox.get()
-                self._excuse_lag()
-                self._handle(mail)
-                self._after_event()
-            self._alarm.stop()
+            try:
+                await self._handle_all()
+            finally:
+                # A group that is being left takes no step, also when an interrupt or a bug leaves it.
+                self._duties.crew.abandon()
+                self._alarm.stop()
         assert self._duties.ending.outcome is not None, "a job is over without an outcome"
         return self._duties.ending.outcome
+
+    async def _handle_all(self) -> None:
+        self._carry_out(self._life.handle(ev.Begin()))
+        self._set_alarm()
+        while not self.is_over.is_set():
+            mail = await self._mailbox.get()
+            self._excuse_lag()
+            self._handle(mail)
+            self._after_event()
 
     @staticmethod
     def _now() -> float:

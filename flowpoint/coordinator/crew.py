@@ -207,6 +207,10 @@ class Crew:
         """Send to every worker that lives."""
         self._workers.broadcast(message)
 
+    def abandon(self) -> None:
+        """The coordinator ends, whatever its workers do: nothing is heard of them any more."""
+        self._workers.stop_listening("the coordinator has ended")
+
     async def end(self, seconds: float) -> None:
         """End all processes and reap them; what has not ended after `seconds`, by SIGKILL."""
         self._is_spawn_wanted = False

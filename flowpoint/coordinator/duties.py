@@ -77,6 +77,7 @@ def assemble(
     )
     preparation = Preparation(host, job, storage, log, warn)
     deployment = Deployment(preparation, steps, post)
+    housekeeping = Housekeeping(preparation, steps, post, warn)
     publishing = Publishing(host, name, storage, log, steps.start_on_storage, post)
     checkpoints = Checkpoints(
         host, name, job.settings.checkpoint, publishing, crew.tell_all, steps.start_on_storage, ended
@@ -86,11 +87,11 @@ def assemble(
         crew=crew,
         preparation=preparation,
         deployment=deployment,
-        housekeeping=Housekeeping(preparation, steps, post, warn),
+        housekeeping=housekeeping,
         publishing=publishing,
         checkpoints=checkpoints,
         incidents=Incidents(log_of, job.settings, partial(host.random.uniform, -1.0, 1.0)),
         requests=Requests(life, checkpoints, post, savepoints=job.savepoints, replan=job.replan, reserve=crew.reserve),
-        ending=Ending(log, crew, deployment, publishing, steps, post, warn),
+        ending=Ending(log, crew, deployment, publishing, housekeeping, steps, post, warn),
         statistics=Statistics(job.plan),
     )

@@ -19,11 +19,13 @@ from flowpoint import errors
 from flowpoint.coordinator.checkpoint_record import CheckpointRecord
 from flowpoint.coordinator.crew import SHUT_DOWN_SECONDS, Crew
 from flowpoint.coordinator.deployment import Deployment
+from flowpoint.coordinator.housekeeping import Housekeeping
 from flowpoint.coordinator.mail import Appended, Mail, WorkersGone
 from flowpoint.coordinator.publishing import Publishing
 from flowpoint.coordinator.steps import Steps
 from flowpoint.errors import FlowPointError
 from flowpoint.model import messages
+from flowpoint.model.commits import CommitKind
 from flowpoint.protocol.job_table import JobState
 from flowpoint.snapshot.commit_log import CommitLog
 
@@ -50,6 +52,7 @@ class Ending:
         crew: Crew,
         deployment: Deployment,
         publishing: Publishing,
+        housekeeping: Housekeeping,
         steps: Steps,
         post: Callable[[Mail], None],
         warn: Callable[[str], None],
@@ -58,6 +61,7 @@ class Ending:
         self._crew = crew
         self._deployment = deployment
         self._publishing = publishing
+        self._housekeeping = housekeeping
         self._steps = steps
         self._post = post
         self._warn = warn
@@ -83,6 +87,9 @@ class Ending:
     async def _append(self, kind: str) -> None:
         attempt = self._deployment.number
         error: Exception | None = None
+        if kind == CommitKind.FINISHED:
+            # What dead attempts have left: after this entry there is no attempt that would remove it.
+            await self._housekeeping.wait_idle()
         try:
             handover = await self._publishing.publish_handover()
             if handover and self._stopped_with is not None:

@@ -35,6 +35,11 @@ class Housekeeping:
         """What is under way, or has ended."""
         return [task for task in (self._cleaning, self._retaining) if task is not None]
 
+    async def wait_idle(self) -> None:
+        """Wait until nothing is under way."""
+        if busy := self.busy():
+            await asyncio.wait(busy)
+
     def clean(self, prepared: PreparedAttempt) -> None:
         """Every worker is deployed, restored committables are committed: remove what dead attempts left behind."""
         self._cleaning = self._steps.start_on_storage(self._clean(prepared), "clean up")

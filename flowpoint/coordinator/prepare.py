@@ -51,7 +51,7 @@ from flowpoint.runtime.failures import naming
 from flowpoint.snapshot import names
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.manifests import read_manifest, verify
-from flowpoint.snapshot.retention import Cleaner
+from flowpoint.snapshot.retention import Cleaner, sweep_finished
 from flowpoint.snapshot.savepoints import discard_savepoint, find_snapshot, remove_claimed
 from flowpoint.snapshot.storage import Storage
 
@@ -214,6 +214,8 @@ class Preparation:
         # Looked for before each attempt: the end may have been recorded by one that did not hear of it.
         match self._decide(entries, {}):
             case AlreadyFinished(entry):
+                for problem in (await sweep_finished(self._storage, self._log, entry)).problems:
+                    self._warn(f"cannot clean up after the job: {problem}")
                 return JobIsDone(entry)
             case Refuse(reason) if entries[-1].kind == CommitKind.STOPPED:
                 raise IncompatibleStateError(reason)

@@ -204,7 +204,7 @@ class Publishing:
     async def _publish_savepoint(self, manifest: Manifest, folder: str, cost: dict[str, Any]) -> dict[str, Any]:
         """What is logged of it."""
         await publish_savepoint(FolderStorage(self._host.disk, self._host.new_id, folder), manifest)
-        facts = {"savepoint": folder, "id": manifest.id, **cost}
+        facts = {"savepoint": folder, "id": manifest.id, **cost, **({"drained": True} if manifest.drained else {})}
         await self._log.append(CommitKind.SAVEPOINT, manifest.attempt, extra=facts)
         return facts
 

@@ -17,6 +17,7 @@ from flowpoint.coordinator.checkpoints import Checkpoints
 from flowpoint.coordinator.job import JobToRun
 from flowpoint.coordinator.mail import Mail
 from flowpoint.errors import CheckpointFailed, FlowPointError
+from flowpoint.model.plan import JobPlan
 from flowpoint.protocol import job_events as ev
 from flowpoint.protocol.job import JobLife
 from flowpoint.protocol.job_table import JobState
@@ -86,8 +87,11 @@ class Requests:
             raise CheckpointFailed(f"savepoint {record.id} failed: {record.reason}")
         return record
 
-    async def rescale(self, parallelism: int) -> None:
-        """Go on with another parallelism; returns when records flow again.
+    async def rescale(self, parallelism: int, running: JobPlan) -> bool:
+        """Go on with another parallelism; returns when records flow again. False: it has that one, nothing was done.
+
+        Args:
+            running: the plan that the job has now.
 
         Raises:
             UsageError: the job cannot have it.
@@ -99,6 +103,8 @@ class Requests:
         if self._rescale is not None:
             raise CheckpointFailed("cannot rescale the job: it is being rescaled already; try again later")
         planned = self._replan(parallelism)
+        if planned.plan.fingerprint == running.fingerprint:
+            return False
         self._rescale = done = asyncio.get_running_loop().create_future()
         self._reserve(planned.workers)
         # The checkpoint that halts the sources then has little to write, and the new workers are there when it is done.
@@ -110,6 +116,7 @@ class Requests:
         finally:
             self._post(ev.RescaleRequested(parallelism))
         await done
+        return True
 
     def _require_running(self, wish: str) -> None:
         if self._life.state is not JobState.RUNNING:

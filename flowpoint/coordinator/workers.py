@@ -331,6 +331,10 @@ class Workers:
         if watching:
             # Until each has been reaped, and its end was told.
             await asyncio.wait(watching)
+        self.stop_listening(reason)
+
+    def stop_listening(self, reason: str) -> None:
+        """Hear nothing of any worker any more: whoever would act upon it is gone."""
         for slot in self._slots.values():
             slot.lost = slot.lost or reason
         for link in list(self._links):

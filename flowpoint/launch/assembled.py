@@ -55,12 +55,14 @@ def assemble(options: RunOptions) -> Assembled:
     source = load_source(options.job_file)
     warnings: list[str] = []
     job = build_job(source, options.params, warnings.append)
-    overrides = list(options.settings)
-    if options.parallelism is not None:
-        overrides.append(f"parallelism={options.parallelism}")
-    if options.workers is not None:
-        overrides.append(f"workers={options.workers}")
-    settings = load_settings(options.config_file, job.config, os.environ, overrides)
+    settings = load_settings(
+        options.config_file,
+        job.config,
+        os.environ,
+        options.settings,
+        parallelism=options.parallelism,
+        workers=options.workers,
+    )
     graph = job.graph()
     compiled = compile_graph(graph, settings.parallelism, settings.max_parallelism, name=options.name)
     warnings.extend(lost_attributes(compiled))

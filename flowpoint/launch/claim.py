@@ -15,7 +15,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,11 @@ class Claim:
         """The run before this one, if any: its processes may still be about, its job file may be another."""
         self._lock = lock
         self._record: RunRecord | None = None
+
+    @property
+    def is_unrecorded(self) -> bool:
+        """Whether nobody has been told of this run."""
+        return self._record is None
 
     def socket_address(self) -> str:
         """A path for the job's HTTP socket that the kernel takes; nothing is there yet."""
@@ -83,8 +89,23 @@ class Claim:
             os.close(self._lock)
 
     def let_go(self) -> None:
-        """Let others have the name; nothing is written down."""
-        os.close(self._lock)
+        """Let others have the name; nothing is written down. A name that was never used leaves no folder."""
+        if self._record is None and self.previous is None and not self.folder.run_file.exists():
+            self.vanish(())
+        else:
+            os.close(self._lock)
+
+    def vanish(self, folders: Sequence[Path]) -> None:
+        """The first run of a job did not come about: remove these folders and that of the job.
+
+        What cannot be removed stays, and `list` shows it.
+        """
+        try:
+            _remove_sockets(self.folder)
+            for folder in (*folders, self.folder.path):
+                shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(self._lock)
 
     def withdraw(self, reason: str) -> None:
         """Let others run the job, whose run did not come about: how the one before has ended still holds."""

@@ -194,6 +194,8 @@ def _what_it_does(record: RunRecord) -> str:
             "starts it from the beginning, as its checkpoints went with it (a FileSink that has published needs"
             " another folder then, or --take-output)"
         )
+    if " --resume-drained" in record.resume and record.state == "STOPPED":
+        return "continues it although it was drained: event time begins anew"
     return "tries again" if record.state == "FAILED" else "continues it"
 
 

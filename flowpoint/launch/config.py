@@ -1,4 +1,4 @@
-"""Puts the settings of a job together: file < Job(config=) < environment < --set; later ones win.
+"""Puts the settings of a job together: file < Job(config=) < environment < --set < -p, --workers; later ones win.
 
 Each layer becomes a list of `Given` (key, raw value, where it stood), each of which is judged even if a later one wins:
 a wrong line in a file is an error at once, not on the day the override goes away. Then numbers that depend on the
@@ -22,6 +22,7 @@ from flowpoint.errors import ConfigError
 from flowpoint.launch.given_files import read_given
 from flowpoint.launch.settings_keys import PARSERS, NotSupportedError, Value
 from flowpoint.model.settings import CheckpointSettings, Settings
+from flowpoint.model.texts import alike
 
 ENVIRONMENT_PREFIX: Final = "FLOWPOINT_"
 _NOT_SETTINGS: Final = frozenset({"FLOWPOINT_HOME"})
@@ -36,9 +37,23 @@ class Given:
     value: object
     where: str
 
+    def __str__(self) -> str:
+        """As a person gave it."""
+        return (
+            f"{self.called} {self.value}"
+            if self.called.startswith("-")
+            else f"{self.called} = {self.value!r} {self.where}"
+        )
+
 
 def load_settings(
-    file: str | None, job_config: Mapping[str, Any], environ: Mapping[str, str], overrides: Sequence[str]
+    file: str | None,
+    job_config: Mapping[str, Any],
+    environ: Mapping[str, str],
+    overrides: Sequence[str],
+    *,
+    parallelism: int | None = None,
+    workers: int | None = None,
 ) -> Settings:
     """The settings a job runs with.
 
@@ -47,6 +62,7 @@ def load_settings(
         job_config: The job's own, nested or with dotted keys.
         environ: The environment; FLOWPOINT_CHECKPOINT_INTERVAL is `checkpoint.interval`.
         overrides: `KEY=VALUE`, as given to `--set`.
+        parallelism, workers: As given to `-p` and `--workers`.
 
     Raises:
         ConfigError: An unknown key, a bad value, or one that is not supported yet.
@@ -56,7 +72,14 @@ def load_settings(
         60.0
     """
     values: dict[str, Value] = {}
-    for given in (*_from_file(file), *_from_job(job_config), *_from_environment(environ), *_from_shell(overrides)):
+    flags = [Given(key, flag, value, "") for key, flag, value in _flags(parallelism, workers) if value is not None]
+    for given in (
+        *_from_file(file),
+        *_from_job(job_config),
+        *_from_environment(environ),
+        *_from_shell(overrides),
+        *flags,
+    ):
         values[given.key] = _judge(given)
     return _settle(_build(values), chosen=values)
 
@@ -114,6 +137,11 @@ def _from_shell(overrides: Iterable[str]) -> Iterator[Given]:
         yield Given(_known(key, key, PARSERS, "in --set"), key, value.strip(), "in --set")
 
 
+def _flags(parallelism: int | None, workers: int | None) -> Iterator[tuple[str, str, int | None]]:
+    yield "parallelism", "-p", parallelism
+    yield "workers", "--workers", workers
+
+
 def _known(name: str, called: str, names: Iterable[str], where: str) -> str:
     names = list(names)
     if name in names:
@@ -124,19 +152,18 @@ def _known(name: str, called: str, names: Iterable[str], where: str) -> str:
     same_ending = [other for other in names if other.rpartition(".")[2] == name.rpartition(".")[2]]
     # A right name in a wrong group is nearer than any name that is spelled alike. Without any group, it may be in each.
     nearest = same_ending if "." not in name else get_close_matches(name, same_ending, n=1, cutoff=0)
-    nearest = nearest or get_close_matches(name, names, n=1, cutoff=0.5)
+    nearest = nearest or alike(name, names)
     advice = f"did you mean {' or '.join(nearest)}?" if nearest else f"the keys are {', '.join(names)}"
     raise ConfigError(f"unknown key {called} {where}: {advice}")
 
 
 def _judge(given: Given) -> Value:
-    shown = f"{given.called} = {given.value!r} {given.where}"
     try:
         return PARSERS[given.key](given.value)
     except NotSupportedError as error:
-        raise ConfigError(f"{shown} is not supported yet: {error}") from None
+        raise ConfigError(f"{given} is not supported yet: {error}") from None
     except ValueError as error:
-        raise ConfigError(f"{shown} cannot be used: wanted {error}") from None
+        raise ConfigError(f"{given} cannot be used: wanted {error}") from None
 
 
 def _build(values: Mapping[str, Value]) -> Settings:

@@ -8,14 +8,17 @@ Data is JSON-able, since it leaves the process. The keys are a contract with use
 
 - status: name, state, attempt, restarts, parallelism, records_in, records_out, rate, lag, backpressure,
   last_checkpoint {id, duration_ms, bytes, alignment_ms} or None, reason, job_file, pid, started (epoch ms), and
-  operators: a list of {uid, name, parallelism, records_in, records_out, rate, backpressure, metrics}. `rate` is
-  records/s, `backpressure` a share from 0 to 1, `lag` seconds or None when the job has no event time, `metrics` what
-  the operator's connector counts itself ({"lines_skipped": 3}, say).
+  operators: a list of {uid, name, parallelism, records_in, records_out, rate, backpressure, busy, stalled, metrics}.
+  `rate` is records/s, `backpressure` and `busy` shares from 0 to 1 (of its busiest subtask; a chain is one), `stalled` for
+  how many seconds it has been at work on the same few records, or None while that is not long, `lag` seconds or None when
+  the job has no event time, `metrics` what the operator's connector counts itself ({"lines_skipped": 3}, say).
+  Figures of the moment are None when the job is over.
 - status of a job that has ended: the same keys, those of `launch.home.TOTALS` as they were at the end (None after a
   kill), and ended, seen (the last sign of life), refused (why a later start did not come about).
 - workers: a list of {index, pid, subtasks: ["uid#0", ...], cpu_percent, rss_bytes, rate}.
 - savepoint, stop with a savepoint: {id, path, duration_ms, bytes}, and what `checkpoints` shows.
 - checkpoints: a list of {id, attempt, kind, state, started (epoch ms), duration_ms, bytes, parent, path, reason}.
+  duration_ms and bytes are None while it is pending.
 
 Not here: how any of it is found out (the coordinator) or shown (`cli`).
 """
@@ -61,7 +64,10 @@ class JobControl(Protocol):
         """
 
     async def rescale(self, parallelism: int) -> Data:
-        """Go on with another parallelism; returns the status then. Raises UsageError, CheckpointFailed."""
+        """Go on with another parallelism. Raises UsageError, CheckpointFailed.
+
+        Returns the status then, and `rescaled`: False when it had that parallelism already.
+        """
 
     async def cancel(self) -> Data:
         """End the job now, without a checkpoint; returns its status."""

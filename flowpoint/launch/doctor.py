@@ -61,8 +61,11 @@ class Finding:
 def examine(home: Home) -> list[Finding]:
     """Make all checks."""
     found = [_made(name, check) for name, check in _MACHINE.items()]
+    found.append(_made("home", lambda: check_home(home.root)))
+    if found[-1].level is Level.ERROR:
+        # Nothing can be tried in it, and it is the one thing to mend first.
+        return found
     with_home: dict[str, Callable[[], Finding]] = {
-        "home": lambda: check_home(home.root),
         "disk space": lambda: judge_room(shutil.disk_usage(_nearest(home.root)).free),
         "sockets": lambda: _in_scratch(home.root, lambda scratch: check_sockets(home, scratch)),
         "fsync": lambda: _in_scratch(home.root, lambda scratch: judge_sync(_sync_seconds(scratch))),
@@ -176,11 +179,11 @@ _MACHINE: Final[dict[str, Callable[[], Finding]]] = {
 def check_home(root: Path) -> Finding:
     """Whether the home is a folder of this user, and of nobody else."""
     if not root.exists():
-        above = _nearest(root)
-        if not os.access(above, os.W_OK | os.X_OK):
-            return Finding(
-                "home", Level.ERROR, f"{root} cannot be made", f"set FLOWPOINT_HOME, or let {above} be written"
-            )
+        try:
+            _in_scratch(root, lambda scratch: Finding("home", Level.OK, str(scratch)))
+        except OSError as error:
+            seen = f"{root} cannot be made: nothing can be written in {_nearest(root)} ({error.strerror})"
+            return Finding("home", Level.ERROR, seen, "set FLOWPOINT_HOME to a folder that you can write to")
         return Finding("home", Level.OK, f"{root} (it is made when the first job runs)")
     if not root.is_dir() or not os.access(root, os.R_OK | os.W_OK | os.X_OK):
         return Finding("home", Level.ERROR, f"{root} is no folder to write to", "set FLOWPOINT_HOME to one that is")

@@ -15,13 +15,16 @@ from flowpoint.launch.config import load_settings
 from flowpoint.launch.jobfile import build_job, load_source
 from flowpoint.plan.compile import compile_graph
 from flowpoint.protocol.assignment import assign_state
-from flowpoint.snapshot.dry_run import StateReport, open_for_conversion, try_out
+from flowpoint.snapshot.dry_run import StateReport, notes_on_keys, open_for_conversion, try_out
 from flowpoint.state.declarations import declared_states
 
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What came out: a report per state, and why the restore would be refused all the same ("": it would not)."""
+    """What came out: a report per state, and why the restore would be refused all the same ("": it would not).
+
+    notes: what can and cannot be told of functions that operators are keyed by.
+    """
 
     job: str
     path: str
@@ -29,6 +32,7 @@ class DryRun:
     id: int
     states: list[StateReport]
     refusal: str
+    notes: list[str]
 
     @property
     def is_fine(self) -> bool:
@@ -65,4 +69,5 @@ def check_migration(snapshot: str, job_file: str, params: Mapping[str, str]) -> 
     except IncompatibleStateError as error:
         refusal = str(error)
     reports = try_out(opened, declared, registry)
-    return DryRun(compiled.plan.job, opened.path, opened.kind, opened.id, reports, refusal)
+    notes = notes_on_keys(opened, declared)
+    return DryRun(compiled.plan.job, opened.path, opened.kind, opened.id, reports, refusal, notes)

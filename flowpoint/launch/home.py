@@ -19,13 +19,13 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from flowpoint.errors import NotFoundError, StorageError, UsageError
 from flowpoint.host.start_times import is_same_start
 from flowpoint.model.path_names import PATH_NAME_RULE, is_path_name
+from flowpoint.model.texts import alike
 
 RUN_FORMAT = 1
 
@@ -260,7 +260,7 @@ class Home:
         run_from = [job for job in known if (run := self.job(job).read_run()) is not None and run.job_file == path]
         if run_from:
             return f"{name} is the file of job {' and '.join(run_from)}; give the name of the job"
-        nearest = get_close_matches(name, known, n=3, cutoff=0.5) or [job for job in known if job.startswith(name)][:3]
+        nearest = alike(name, known, 3) or [job for job in known if job.startswith(name)][:3]
         if nearest:
             return f"did you mean {' or '.join(nearest)}?"
         more = f" and {len(known) - NAMES_SHOWN} more (`flowpoint list`)" if len(known) > NAMES_SHOWN else ""

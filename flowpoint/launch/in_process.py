@@ -4,7 +4,8 @@ Coordinator and workers are tasks of one loop, so breakpoints, prints and closur
 all cores there is `flowpoint run`. Everything else is the same code: checkpoints, recovery, exactly-once sinks. Snapshots
 live in a temporary folder and end with the call, unless `checkpoint.storage` names one.
 
-A notebook's thread has a loop of its own that must not be blocked by another one: then the job gets a thread.
+A notebook's thread has a loop of its own that must not be blocked by another one: then the job gets a thread. Ctrl-C
+ends the job as it ends one in the shell, is waited for, and then raised as KeyboardInterrupt (`launch.keyboard`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from flowpoint.errors import FlowPointError, JobError
 from flowpoint.host.base import Process
 from flowpoint.host.system import SystemHost
 from flowpoint.launch.config import load_settings
+from flowpoint.launch.interrupts import INTERRUPTED, Interrupts
 from flowpoint.launch.jobfile import JobObject
+from flowpoint.launch.keyboard import Keyboard
 from flowpoint.launch.places import open_place
 from flowpoint.launch.worker_main import load_with
 from flowpoint.model.events import Event, EventKind
@@ -131,18 +134,37 @@ def run_in_process(job: JobObject, **flags: Unpack[RunFlags]) -> None:
 
     Raises:
         FlowPointError: the job is wrong, or it has failed; a user's error as UserCodeError.
+        KeyboardInterrupt: somebody has interrupted it, and it has ended.
     """
+    with Keyboard() as keyboard:
+        outcome = _run_in_loop_of_its_own(_run(job, Wishes(**flags), keyboard))
+    if outcome.state is JobState.FAILED:
+        raise _error_of(outcome)
+    if outcome.exit_code == INTERRUPTED:
+        raise KeyboardInterrupt
+    if outcome.reason == FINISHED_BEFORE:
+        _warn(_in_python(outcome.reason))
+
+
+def _run_in_loop_of_its_own(run: Coroutine[Any, Any, Outcome]) -> Outcome:
+    """Run it here, or in a thread if this one has a loop already. A thread that does not end is not waited for."""
+    if not _is_in_a_loop():
+        return uvloop.run(run)
+    thread = ThreadPoolExecutor(1, "flowpoint job")
+    running = thread.submit(uvloop.run, run)
+    try:
+        return running.result()
+    finally:
+        thread.shutdown(wait=running.done())
+
+
+def _is_in_a_loop() -> bool:
+    """Whether a loop runs in this thread. Asked apart, so that no error of the job has this one as its context."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        outcome = uvloop.run(_run(job, Wishes(**flags)))
-    else:
-        with ThreadPoolExecutor(1, "flowpoint job") as thread:
-            outcome = thread.submit(uvloop.run, _run(job, Wishes(**flags))).result()
-    if outcome.state is JobState.FAILED:
-        raise _error_of(outcome)
-    if outcome.reason == FINISHED_BEFORE:
-        _warn(_in_python(outcome.reason))
+        return False
+    return True
 
 
 def _error_of(outcome: Outcome) -> FlowPointError:
@@ -165,7 +187,7 @@ def _in_python(sentence: str) -> str:
     return f"{sentence} (in Python: {', '.join(f'job.run({name}=True)' for name in named)})"
 
 
-async def _run(job: JobObject, wishes: Wishes) -> Outcome:
+async def _run(job: JobObject, wishes: Wishes, keyboard: Keyboard) -> Outcome:
     settings = load_settings(None, {"parallelism": 1, **job.config}, os.environ, [])
     # Nobody beats here, and nobody is missed: workers that are tasks of this loop fall silent with their coordinator.
     settings = replace(settings, heartbeat=replace(settings.heartbeat, timeout=inf))
@@ -193,9 +215,20 @@ async def _run(job: JobObject, wishes: Wishes) -> Outcome:
         host = _InProcessHost("coordinator", folder, start)
         try:
             async with workers:
-                return await Coordinator(host, _job_to_run(compiled, settings, wishes, host, folder), _say).run()
+                return await _coordinate(host, _job_to_run(compiled, settings, wishes, host, folder), keyboard)
         finally:
             await finish(host.close())
+
+
+async def _coordinate(host: SystemHost, job: JobToRun, keyboard: Keyboard) -> Outcome:
+    def tell(event: Event) -> None:
+        _say(event)
+        interrupts.on_event(event)
+
+    coordinator = Coordinator(host, job, tell)
+    interrupts = Interrupts(coordinator.requests, _say)
+    with keyboard.telling(interrupts.interrupt):
+        return await coordinator.run()
 
 
 def _job_to_run(compiled: CompiledJob, settings: Settings, wishes: Wishes, host: SystemHost, folder: str) -> JobToRun:

@@ -1,5 +1,8 @@
 """What Ctrl-C and SIGTERM ask of a job: the first time to stop gracefully, the second time to end at once.
 
+A terminal that is closed sends SIGHUP, often more than once: that asks for a stop, and never for more. Where it is ignored
+from the start (`nohup`), it stays so.
+
 A job that waits to be restarted has nothing in flight that a last checkpoint could hold, and may wait for a minute: it is
 cancelled at the first signal. So is one that fails again on the way to its last checkpoint, unless it restarts at once.
 Nothing is lost by that: the next run goes on from the newest checkpoint.
@@ -19,6 +22,7 @@ from flowpoint.launch.control import Event, EventKind
 
 INTERRUPTED = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+TERMINAL_CLOSED = "the terminal that it ran in was closed"
 
 
 class Requests(Protocol):
@@ -40,15 +44,23 @@ class Interrupts:
         self._count = 0
         self._waits = False
         self._is_cancelled = False
+        self._handled: list[int] = []
+        self.reason = ""
+        """Why the job was asked to stop, where that is not plain to whoever asked."""
 
     def __enter__(self) -> None:
-        loop = asyncio.get_running_loop()
         for number in _SIGNALS:
-            loop.add_signal_handler(number, self.interrupt)
+            self._handle(number, self.interrupt)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            self._handle(signal.SIGHUP, self.hang_up)
+
+    def _handle(self, number: int, handler: Callable[[], None]) -> None:
+        asyncio.get_running_loop().add_signal_handler(number, handler)
+        self._handled.append(number)
 
     def __exit__(self, *_: object) -> None:
         loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
+        for number in self._handled:
             loop.remove_signal_handler(number)
 
     def interrupt(self) -> None:
@@ -58,6 +70,12 @@ class Interrupts:
             self._cancel()
         else:
             self._requests.stop(INTERRUPTED).add_done_callback(self._on_stop_settled)
+
+    def hang_up(self) -> None:
+        """The terminal is gone."""
+        if not self._count:
+            self.reason = TERMINAL_CLOSED
+            self.interrupt()
 
     def on_event(self, event: Event) -> None:
         """Something has happened to the job."""

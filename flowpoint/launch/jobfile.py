@@ -1,10 +1,10 @@
 """Loads a job file: reads it once, executes those very bytes, finds the job in it.
 
 The coordinator calls `load_source` and hands the bytes to its workers; `build_job` does the same thing in both, so that
-both mean the same job (rule 20). The file runs as the module `flowpoint_job`, whatever it is called, so that
-the names of its classes do not change when it is moved. `if __name__ == "__main__":` is therefore false in it.
-Its neighbours can be imported, but unlike a script's they come last: a job may be called numbers.py or rich.py, and who
-imports the real one must get it (`host.module_path`).
+both mean the same job (rule 20). The file runs as the module `flowpoint_job`, whatever it is called, so that the names
+of its classes do not change when it is moved. `if __name__ == "__main__":` is therefore false in it. Its neighbours can
+be imported, and the package it lies in (`job_package`), but unlike a script's they come last: a job may be called
+numbers.py or rich.py, and who imports the real one must get it (`host.module_path`).
 
 Invariants: the bytes executed are the bytes of the `JobSource`, also in tracebacks, even if the file has changed since.
 A failure raises UsageError; if the author's own code raised, that exception is the `__cause__`, and its traceback
@@ -31,7 +31,9 @@ from typing import Any, Protocol, runtime_checkable
 from flowpoint.errors import FlowPointError, UsageError
 from flowpoint.host.module_path import JOB_MODULE, put_last
 from flowpoint.launch.given_files import read_given
+from flowpoint.launch.job_package import import_advice, package_of
 from flowpoint.launch.params import Params
+from flowpoint.model.suggestions import suggestion
 from flowpoint.model.texts import cut
 from flowpoint.plan.graph import StreamGraph
 
@@ -115,8 +117,10 @@ def _compile(source: JobSource) -> CodeType:
 
 @contextmanager
 def _as_main_folder(source: JobSource) -> Iterator[None]:
-    """Let the job file import its neighbours, now and later on; and mark that it is loading."""
+    """Let the job file import its neighbours and its package, now and later on; and mark that it is loading."""
     put_last(os.path.dirname(source.path))
+    if (package := package_of(source.path)) is not None:
+        put_last(package.root)
     token = _loading.set(True)
     try:
         yield
@@ -158,6 +162,8 @@ def _imported_names(source: JobSource) -> set[str]:
 def _execute(source: JobSource, code: CodeType) -> ModuleType:
     module = ModuleType(MODULE_NAME)
     module.__file__ = source.path
+    package = package_of(source.path)
+    module.__package__ = package.name if package is not None else ""  # where `from .sibling import x` begins
     # Dataclasses and typing look up the module of a class by its name while the class is made.
     sys.modules[MODULE_NAME] = module
     _remember_lines(source)
@@ -183,7 +189,7 @@ def _blaming(source: JobSource, what: str) -> Iterator[None]:
     except BaseException as error:  # noqa: BLE001  the author's code may raise anything
         own = _from_file(source.path, error.__traceback__)
         where = f", line {own.tb_lineno}" if own is not None else ""
-        said = cut(str(error))
+        said = cut(str(error)) + suggestion(error) + import_advice(error, source.path)
         text = f"{type(error).__name__}: {said}" if said else type(error).__name__
         raise UsageError(f"job file {source.path}{where} {what}: {text}") from error.with_traceback(own)
 

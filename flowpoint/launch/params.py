@@ -8,10 +8,10 @@ Not here: parsing the command line (`cli.run`), calling `build` (`launch.jobfile
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from flowpoint.errors import UsageError
+from flowpoint.model.texts import alike
 
 if TYPE_CHECKING:
     from _collections_abc import dict_items, dict_keys, dict_values
@@ -88,11 +88,11 @@ class Params(dict[str, str]):
 
 def _given(name: str, unread: Sequence[str]) -> str:
     """The rest of a sentence about a missing name, when one that is spelled alike was given in vain."""
-    nearest = get_close_matches(name, unread, n=1, cutoff=0.6)
+    nearest = alike(name, unread)
     return f"; you gave {nearest[0]}, which it does not ask for" if nearest else ""
 
 
 def _nearest(name: str, names: Sequence[str]) -> str:
     """The rest of a sentence about a wrong name, when a right one is spelled alike."""
-    nearest = get_close_matches(name, names, n=1, cutoff=0.6)
+    nearest = alike(name, names)
     return f"; did you mean {nearest[0]}?" if nearest else ""

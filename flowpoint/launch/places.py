@@ -6,8 +6,9 @@ Not here: how a place works (`snapshot.places`).
 from __future__ import annotations
 
 import os
+import tempfile
 
-from flowpoint.errors import ConfigError
+from flowpoint.errors import ConfigError, UsageError
 from flowpoint.host.base import Host
 from flowpoint.model.settings import CheckpointSettings
 from flowpoint.snapshot.memory import MemoryObjects
@@ -25,6 +26,22 @@ def check_place(storage: str) -> None:
         raise ConfigError(
             f"cannot use checkpoint.storage = {storage!r}: {error.strerror} ({error.filename}); "
             "set it to a folder that you can write to"
+        ) from error
+
+
+def check_target(folder: str) -> None:
+    """Refuse a folder for a savepoint in which nothing can be written, before anything is made for it. Makes the folder.
+
+    Raises:
+        UsageError: it cannot be used.
+    """
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"cannot make a savepoint in {folder}: nothing can be written there ({error.strerror}); name another folder"
         ) from error
 
 

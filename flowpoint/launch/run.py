@@ -48,11 +48,15 @@ from flowpoint.protocol.recovery import AlreadyFinished, Refuse, end_of, standin
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.location import locate
 from flowpoint.snapshot.places import Place
+from flowpoint.snapshot.retention import sweep_finished
 
 if TYPE_CHECKING:
     from flowpoint.launch.running import RunningJob
 
 REFRESH_SECONDS = 0.25
+
+_REFUSALS = ("ConfigError", "ForeignOutputError", "NotFoundError", "PlanError", "UsageError")
+"""What a person has to mend before there is a job at all."""
 
 _LAST = {
     JobState.FINISHED: EventKind.FINISHED,
@@ -93,7 +97,11 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
     finally:
         state = outcome.state if outcome is not None else JobState.FAILED
         reason = outcome.reason if outcome is not None else "the coordinator ended by an error of its own"
-        if outcome is not None and run.was_refused(outcome):
+        if outcome is None and claim.is_unrecorded:
+            claim.let_go()
+        elif outcome is not None and run.never_was(outcome):
+            claim.vanish((home.checkpoints(assembled.name), home.work(assembled.name)))
+        elif outcome is not None and run.was_refused(outcome):
             claim.withdraw(reason)
         else:
             claim.release(_LAST[state].value, ended=host.wall_ms(), reason=reason, resume=run.resume, totals=run.totals)
@@ -134,10 +142,12 @@ class _Run:
         self.totals: Data = {}
         """The last figures, once there are some."""
         self._has_begun = False  # records have flowed
+        self._is_new = False  # its storage knows nothing of it
 
     async def run(self) -> Outcome:
         """Run to the end."""
         entries = await self._continued_entries()
+        self._is_new = not entries and not self._assembled.options.fresh
         rescaled = self._rescaled(entries)
         if rescaled:
             self._assembled = self._assembled.at(rescaled)
@@ -155,12 +165,17 @@ class _Run:
         finally:
             await self._remove_work(job.work_dir)
         self.resume = self._resume_command(coordinator)
+        if self._interrupts.reason and outcome.state in (JobState.STOPPED, JobState.CANCELLED):
+            outcome = replace(outcome, reason=self._interrupts.reason)
         return await self._end(outcome)
 
     async def _end_at_once(self, end: AlreadyFinished | Refuse) -> Outcome:
         """The commit log says that there is nothing to run, or that it must not go on: nothing is started."""
         match end:
-            case AlreadyFinished():
+            case AlreadyFinished(entry):
+                log = CommitLog(self._place.storage, "", self._host)
+                for problem in (await sweep_finished(self._place.storage, log, entry)).problems:
+                    self._emit(Event(EventKind.WARNING, f"cannot clean up after the job: {problem}"))
                 outcome = Outcome(JobState.FINISHED, 0, FINISHED_BEFORE)
                 previous = self._claim.previous
                 if previous is None or previous.outcome != EventKind.FINISHED:
@@ -187,6 +202,15 @@ class _Run:
     def was_refused(self, outcome: Outcome) -> bool:
         """Whether it ended before anything of the job had run, so that the run before is still the last one."""
         return outcome.state is JobState.FAILED and not self._has_begun and self._claim.previous is not None
+
+    def never_was(self, outcome: Outcome) -> bool:
+        """Whether it is a first start that was refused, so that there is no job.
+
+        One with --from may have taken the output over for its lineage, which the same command has to find again.
+        """
+        is_first = self._claim.previous is None and self._is_new
+        is_refusal = outcome.failure is not None and outcome.failure.kind in _REFUSALS
+        return is_first and is_refusal and not self._has_begun and self._assembled.options.source is None
 
     async def _continued_entries(self) -> list[CommitEntry]:
         """The commit log that this run goes on with; empty when the person says to begin with something else."""
@@ -369,7 +393,7 @@ class _Run:
             self._show(lambda view: view.refresh(running.status(), running.workers()))
 
     def _tell_end(self, outcome: Outcome) -> None:
-        data: Data = {"exit_code": outcome.exit_code}
+        data: Data = {"name": self._assembled.name, "exit_code": outcome.exit_code}
         printed = self._log.printed()
         if printed.last:
             data["printed"] = {"lines": printed.lines, "last": list(printed.last)}

@@ -5,6 +5,8 @@ Not here: HTTP itself, signals, what the numbers are made of (`coordinator.stati
 
 from __future__ import annotations
 
+import asyncio
+
 import psutil
 
 from flowpoint.coordinator.coordinator import Coordinator
@@ -13,6 +15,7 @@ from flowpoint.errors import CheckpointFailed
 from flowpoint.host.base import Host
 from flowpoint.launch.control import Data
 from flowpoint.launch.history import describe_retained
+from flowpoint.launch.places import check_target
 from flowpoint.protocol.job_table import JobState
 from flowpoint.snapshot.commit_log import CommitLog
 
@@ -47,6 +50,15 @@ class _Process:
         return rss
 
 
+_OF_THE_MOMENT = ("rate", "backpressure", "busy", "stalled")
+
+
+def _at_rest(status: Data) -> Data:
+    """The status of a job that is over: it has no figures of the moment any more."""
+    operators = [operator | dict.fromkeys(_OF_THE_MOMENT) for operator in status["operators"]]
+    return status | {"rate": None, "backpressure": None, "lag": None, "operators": operators}
+
+
 class RunningJob:
     """Answers for one coordinator. `facts` are status fields that do not change: job_file, pid, started."""
 
@@ -70,7 +82,8 @@ class RunningJob:
                 "bytes": last.bytes,
                 "alignment_ms": last.alignment_ms,
             }
-        return {
+        now = asyncio.get_running_loop().time()
+        status = {
             "name": self._job.plan.job,
             "state": coordinator.state.value.upper(),
             "attempt": coordinator.attempt,
@@ -78,14 +91,15 @@ class RunningJob:
             "parallelism": widest(coordinator.plan),
             "records_in": statistics.records_in,
             "records_out": statistics.records_out,
-            "rate": round(statistics.rate(), 1),
+            "rate": round(statistics.rate(now), 1),
             "lag": self._lag(),
-            "backpressure": round(min(statistics.backpressure(), 1.0), 3),
+            "backpressure": round(min(statistics.backpressure(now), 1.0), 3),
             "last_checkpoint": shown,
             "reason": coordinator.reason,
-            "operators": statistics.operators(),
+            "operators": statistics.operators(now),
             **self._facts,
         }
+        return _at_rest(status) if coordinator.is_over.is_set() else status
 
     def _lag(self) -> float | None:
         """How many seconds event time is behind the clock in the output; None where there is no event time."""
@@ -95,6 +109,7 @@ class RunningJob:
     def workers(self) -> list[Data]:
         """See `JobControl`."""
         shown = []
+        now = asyncio.get_running_loop().time()
         pids = self._coordinator.pids()
         living = {pid for pid, _ in pids.values()}
         self._processes = {pid: process for pid, process in self._processes.items() if pid in living}
@@ -107,7 +122,7 @@ class RunningJob:
                     "subtasks": self._coordinator.subtasks_of(index),
                     "cpu_percent": cpu,
                     "rss_bytes": rss,
-                    "rate": round(self._coordinator.statistics.worker_rate(index), 1),
+                    "rate": round(self._coordinator.statistics.worker_rate(index, now), 1),
                 }
             )
         return shown
@@ -132,6 +147,8 @@ class RunningJob:
         for data in known:
             path = data["path"] if data["kind"] == "savepoint" else self._job.place.path(data["path"])
             key = data["id"], data["attempt"], data["kind"]
+            if data["state"] == "pending":
+                data |= {"duration_ms": None, "bytes": None}
             if data["state"] != "completed" or key in by_id:
                 by_id[key] = data | {"path": path}
         return [by_id[key] for key in sorted(by_id)]
@@ -143,11 +160,14 @@ class RunningJob:
 
     async def savepoint(self, to: str = "") -> Data:
         """See `JobControl`."""
+        await self._check_target(to or self._job.savepoints)
         record = await self._coordinator.requests.savepoint(to)
         return record.to_data()
 
     async def stop(self, to: str = "", *, drain: bool = False) -> Data:
         """See `JobControl`."""
+        if to:
+            await self._check_target(to)
         record = await self._coordinator.requests.stop(0, to, drain=drain)
         if drain and not record.drained and self._coordinator.state is JobState.STOPPED:
             raise CheckpointFailed(
@@ -163,10 +183,15 @@ class RunningJob:
             )
         return record.to_data() | {"kind": "savepoint", "path": record.savepoint, "bytes": record.savepoint_bytes}
 
+    @staticmethod
+    async def _check_target(folder: str) -> None:
+        """Before a barrier goes out. Beside the loop: the disk of a person's choice may hang."""
+        await asyncio.to_thread(check_target, folder)
+
     async def rescale(self, parallelism: int) -> Data:
         """See `JobControl`."""
-        await self._coordinator.requests.rescale(parallelism)
-        return self.status()
+        is_rescaled = await self._coordinator.requests.rescale(parallelism, self._coordinator.plan)
+        return self.status() | {"rescaled": is_rescaled}
 
     async def cancel(self) -> Data:
         """See `JobControl`."""

@@ -32,6 +32,11 @@ class OperatorKind(StrEnum):
     ASSIGN_TIMESTAMPS = "assign_timestamps"
     SINK = "sink"
 
+    @property
+    def method(self) -> str:
+        """What an author has called to make one, for messages."""
+        return "process" if self in PROCESS_KINDS else self.value
+
 
 KEYED_KINDS = frozenset(
     {
@@ -140,6 +145,10 @@ class JobPlan:
     def subtasks(self) -> list[SubtaskId]:
         """All subtasks, task by task."""
         return [SubtaskId(task.index, i) for task in self.tasks for i in range(task.parallelism)]
+
+    def called(self, subtask: SubtaskId) -> str:
+        """A subtask as a person knows it: the uids of its chain and its index, "counts+out#1"."""
+        return f"{'+'.join(self.tasks[subtask.task].operators)}#{subtask.index}"
 
     def inputs(self, task: int) -> list[EdgeSpec]:
         """The edges into a task, by edge index."""

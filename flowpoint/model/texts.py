@@ -1,4 +1,4 @@
-"""Texts that somebody else made, such as the message of an exception, cut to what a person reads.
+"""Texts that somebody else made, such as the message of an exception or a name, and what a person reads of them.
 
 A user's exception may carry a whole file. It would stand in the log, in the record of the run, in each event and on the
 terminal, so it is cut where it becomes a message.
@@ -8,6 +8,8 @@ Not here: values as text (`runtime.failures.shorten`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Final
 
 SENTENCE_CHARACTERS_MAX: Final = 500
@@ -18,6 +20,20 @@ MESSAGE_CHARACTERS_MAX: Final = 4_000
 
 TRACE_CHARACTERS_MAX: Final = 64_000
 """Of a traceback, which only the log and the terminal show."""
+
+
+ALIKE: Final = 0.7
+"""From 0 to 1. What is less alike than this is another name, and no misspelled one."""
+
+
+def alike(name: str, known: Iterable[str], most: int = 1) -> list[str]:
+    """Which known names a person may have meant who wrote this one: the most alike first.
+
+    Example:
+        >>> alike("wordcuont", ["wordcount", "topn"]), alike("nope", ["topn"])
+        (['wordcount'], [])
+    """
+    return get_close_matches(name, list(known), n=most, cutoff=ALIKE)
 
 
 def cut(text: str, limit: int = SENTENCE_CHARACTERS_MAX) -> str:

@@ -32,6 +32,7 @@ from flowpoint.model.plan import (
     Partition,
     TaskSpec,
 )
+from flowpoint.plan.forgotten import forgotten_returns
 from flowpoint.plan.graph import GraphOperator, Link, StreamGraph
 from flowpoint.plan.record_types import record_types_of
 from flowpoint.plan.validate import validate
@@ -87,7 +88,7 @@ def compile_graph(
     return CompiledJob(
         plan=replace(plan, fingerprint=_fingerprint(plan)),
         operators={uid: _definition(graph, operator, uid) for operator, uid in zip(graph.operators, uids, strict=True)},
-        warnings=_warnings(graph, uids),
+        warnings=(*_warnings(graph, uids), *forgotten_returns(graph)),
     )
 
 

@@ -79,14 +79,16 @@ class GraphOperator:
     def label(self) -> str:
         """How messages call it, for example "map 'upper' at jobs.py:12"."""
         given = self.uid or self.name
-        return f"{self.kind} {given!r} at {self.place}" if given else f"{self.kind} at {self.place}"
+        method = self.kind.method
+        return f"{method} {given!r} at {self.place}" if given else f"{method} at {self.place}"
 
     @property
     def display_name(self) -> str:
         """The given name, or one made of the kind and the function's name."""
         if self.name is not None:
             return self.name
-        return str(self.kind) if self.function is None else f"{self.kind}({function_name(self.function)})"
+        method = self.kind.method
+        return method if self.function is None else f"{method}({function_name(self.function)})"
 
 
 class StreamGraph:

@@ -82,7 +82,7 @@ def _check_types(graph: StreamGraph) -> None:
 def _check_operator(operator: GraphOperator, max_parallelism: int) -> None:
     label = operator.label
     if operator.uid is not None:
-        check_path_name(f"the uid of {operator.kind} at {operator.place},", operator.uid)
+        check_path_name(f"the uid of {operator.kind.method} at {operator.place},", operator.uid)
     if operator.name is not None and (not isinstance(operator.name, str) or not operator.name.isprintable()):
         raise PlanError(f"{label} has the name {operator.name!r}: a name must be printable text on one line")
     if operator.parallelism is not None:
@@ -107,6 +107,9 @@ def _check_function(label: str, operator: GraphOperator) -> None:  # one switch
             _check_aggregate(label, operator.function)
         case OperatorKind.ASSIGN_TIMESTAMPS:
             _check_callable(label, operator.function.function)
+        case OperatorKind.MAP | OperatorKind.FILTER | OperatorKind.REDUCE:
+            _check_callable(label, operator.function)
+            _check_returns(label, operator)
         case OperatorKind.COUNT:
             pass
         case OperatorKind.SUM | OperatorKind.MIN | OperatorKind.MAX if operator.function is None:
@@ -143,6 +146,17 @@ def _check_callable(label: str, function: object) -> None:
         )
 
 
+def _check_returns(label: str, operator: GraphOperator) -> None:
+    """Refuse a generator function where the result of a call is the record, or a condition."""
+    function = operator.function
+    called = function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__
+    if inspect.isgeneratorfunction(function) or inspect.isgeneratorfunction(called):
+        raise PlanError(
+            f"{label} got the generator function {function_name(function)!r}, of which each call makes a generator and no"
+            f" result: use return in place of yield{', or flat_map' if operator.kind is OperatorKind.MAP else ''}"
+        )
+
+
 def _is_async(function: Callable[..., object]) -> bool:
     # Of a callable object, the method that is called; inspect looks through functools.partial by itself.
     candidates = [function] if inspect.isclass(function) else [function, type(function).__call__]
@@ -158,6 +172,10 @@ def _check_process_function(label: str, function: object) -> None:
 def _check_plain_process_function(label: str, function: object) -> None:
     _check_methods(label, function, ("process",), "a ProcessFunction, or use map, filter or flat_map")
     name = type(function).__name__
+    if _is_keyed(function):
+        raise PlanError(
+            f"{label}: {name} is a KeyedProcessFunction, and the stream has no key: call .key_by(...) before .process(...)"
+        )
     if hasattr(function, "on_timer"):
         raise PlanError(f"{label}: {name} has on_timer, and timers belong to a key: use key_by(...) before process")
     _check_states(label, function)
@@ -166,6 +184,12 @@ def _check_plain_process_function(label: str, function: object) -> None:
             f"{label}: {name} declares the state {state.name!r}, and the stream has no key it could belong to: use"
             " key_by(...) before process"
         )
+
+
+def _is_keyed(function: object) -> bool:
+    # By name: the base classes of authors stand above the plan.
+    bases = [(base.__module__, base.__name__) for base in type(function).__mro__]
+    return any(module.startswith("flowpoint.") and name == "KeyedProcessFunction" for module, name in bases)
 
 
 def _check_connection(operator: GraphOperator) -> None:

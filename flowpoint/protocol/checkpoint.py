@@ -16,7 +16,7 @@ Not here: when checkpoints are triggered (`schedule`), files, the commit log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
@@ -83,7 +83,7 @@ _COUNTING = frozenset(
 class PendingCheckpoint(Generic[AckData]):
     """A triggered checkpoint that collects acknowledgements.
 
-    `owners` says which worker runs each subtask; without it, workers are not compared.
+    `owners` says which worker runs each subtask; without it, workers are not compared. `called`: what a person calls it.
     `deadline` is in the same seconds as the `now` of `is_expired`.
 
     Example:
@@ -106,6 +106,7 @@ class PendingCheckpoint(Generic[AckData]):
         deadline: float,
         *,
         owners: Mapping[SubtaskId, int] | None = None,
+        called: Callable[[SubtaskId], str] = lambda subtask: f"{subtask.task}#{subtask.index}",
     ) -> None:
         self.id = id
         self.attempt = attempt
@@ -116,6 +117,7 @@ class PendingCheckpoint(Generic[AckData]):
         self.failure_detail = ""
         self._expected = frozenset(acks_missing)
         self._owners = owners
+        self._called = called
         self._acks: dict[SubtaskId, AckData] = {}
         self._is_closed = False
         assert self._expected, f"a checkpoint without subtasks would be complete at once: {self}"
@@ -162,7 +164,7 @@ class PendingCheckpoint(Generic[AckData]):
         outcome = self._judge(attempt, subtask, worker)
         if outcome is AckOutcome.ACCEPTED:
             failure = CheckpointFailure.RESTORING if restoring else CheckpointFailure.DECLINED
-            self.fail(failure, f"subtask {subtask.task}#{subtask.index}: {reason}")
+            self.fail(failure, f"{self._called(subtask)}: {reason}")
         return outcome
 
     def fail(self, failure: CheckpointFailure, detail: str = "") -> None:

@@ -159,9 +159,10 @@ def _damage(chain: Sequence[CommitEntry], health: Mapping[str, str | None]) -> s
 
 
 def _refuse_handed_on(entry: CommitEntry) -> Refuse:
+    flags = "--from and --resume-drained, as its event time has ended" if entry.extra.get("drained") else "--from"
     return Refuse(
         f"cannot continue: the job was stopped with the savepoint {entry.extra['savepoint']}, which hands its output "
-        "on; continue from it with --from, or start over with --fresh"
+        f"on; continue from it with {flags}, or start over with --fresh"
     )
 
 

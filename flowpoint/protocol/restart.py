@@ -9,10 +9,10 @@
 A completed checkpoint proves that the job got somewhere: the next restart is immediate again and `fixed` counts anew
 (the rate of `failure_rate` is about time alone and goes on). Whatever the strategy, restarting is pointless, and given
 up, when the failure says so (`Failure.retry` is False: bad data that the engine itself found); when the same error of
-the job's has come three times without a checkpoint between; or when workers have ended by themselves at their start
-three times in a row, with nothing deployed between. Who was killed by a signal counts for none of these. What cannot be read
-before any attempt was deployed refuses the start: whoever starts the job is told at once. Later nobody may be there, so
-that is tried again as the strategy says.
+the job's, or the same bug of the engine's, has come three times without a checkpoint between; or when workers have
+ended by themselves at their start three times in a row, with nothing deployed between. Who was killed by a signal
+counts for none of these. What cannot be read before any attempt was deployed refuses the start: whoever starts the job
+is told at once. Later nobody may be there, so that is tried again as the strategy says.
 
 Pure: the caller passes the time, and a random number in [-1, 1] for the jitter.
 """
@@ -23,7 +23,7 @@ from collections import Counter, deque
 from dataclasses import dataclass
 
 from flowpoint import errors
-from flowpoint.errors import FlowPointError, InternalError
+from flowpoint.errors import InternalError
 from flowpoint.model.messages import Failure
 from flowpoint.model.settings import RestartSettings
 
@@ -101,7 +101,7 @@ class RestartPolicy:
         if _is_a(failure.kind, errors.DiedAtStart):
             return self._cannot_start(failure)
         self._deaths_at_start = 0
-        if not _is_a(failure.kind, errors.JobError, errors.UsageError):
+        if not _is_a(failure.kind, errors.JobError, errors.UsageError, InternalError):
             return ""
         key = (failure.operator, failure.kind, _gist(failure))
         self._user_errors[key] += 1
@@ -179,7 +179,7 @@ def _gist(failure: Failure) -> str:
     return lines[-1] if lines else failure.message
 
 
-def _is_a(kind: str, *classes: type[FlowPointError]) -> bool:
+def _is_a(kind: str, *classes: type[Exception]) -> bool:
     """Whether `Failure.kind` names one of these errors of ours, or one below it."""
     error = getattr(errors, kind, None)
     return isinstance(error, type) and issubclass(error, classes)

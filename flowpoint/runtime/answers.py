@@ -19,10 +19,11 @@ Report: TypeAlias = Callable[[messages.Message], None]
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Sends the answers of one subtask of one attempt."""
+    """Sends the answers of one subtask of one attempt. `called`: what a person calls it."""
 
     attempt: int
     subtask: SubtaskId
+    called: str
     report: Report
 
     def acknowledge(self, checkpoint: int, operators: dict[str, Any], saved: dict[str, Any], alignment_ms: int) -> None:

@@ -96,10 +96,11 @@ class Assembly:
             entries = {one.uid for one in restored}
             pipeline = Pipeline(operators.stages, emit, outputs.expect, entries)
         except BaseException:
-            await finish(operators.close(f"subtask {subtask}", self._around.log))
+            await finish(operators.close(f"subtask {self._plan.called(subtask)}", self._around.log))
             raise
         built = SubtaskParts(
             id=subtask,
+            called=self._plan.called(subtask),
             attempt=self._deploy.attempt,
             pipeline=pipeline,
             outputs=outputs,

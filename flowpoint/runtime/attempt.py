@@ -110,8 +110,11 @@ class Attempt:
             if isinstance(subtask, SourceSubtask):
                 subtask.resume()
 
-    def counters(self) -> dict[str, dict[str, Any]]:
-        """The numbers of every subtask, under the uid of each operator it runs: "uid#index". See `messages.Stats`."""
+    def counters(self, now: float) -> dict[str, dict[str, Any]]:
+        """The numbers of every subtask, under the uid of each operator it runs: "uid#index". See `messages.Stats`.
+
+        `now`: by the loop's clock.
+        """
         shown: dict[str, dict[str, Any]] = {}
         for subtask in self._subtasks:
             numbers = subtask.statistics()
@@ -120,8 +123,9 @@ class Attempt:
                     "task": subtask.id.task,
                     "records_in": numbers.records_in,
                     "records_out": numbers.records_out,
-                    "busy": numbers.busy,
-                    "blocked": numbers.blocked,
+                    "busy": numbers.busy.read(now),
+                    "at_work": numbers.busy.under_way(now),
+                    "blocked": numbers.blocked.read(now),
                     "watermark": numbers.watermark,
                     "metrics": dict(numbers.connector.get(uid, {})),
                 }

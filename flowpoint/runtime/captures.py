@@ -162,7 +162,7 @@ class Captures:
             uid, state = await write(unfinished.recording)
         except (TransientError, OSError) as error:
             if not unfinished.capture.is_given_up:
-                self._log(f"subtask {self._answers.subtask}: records under way were not written: {error}")
+                self._log(f"subtask {self._answers.called}: records under way were not written: {error}")
                 self._answers.decline(checkpoint, f"failed while writing records under way: {error}")
             self._tell_files(unfinished.capture, operators)
             return
@@ -188,9 +188,7 @@ class Captures:
             return
         if failure is not None:
             # The state is kept in memory and goes into the next snapshot; this one has failed.
-            self._log(
-                f"subtask {self._answers.subtask}: its part of checkpoint {checkpoint} was not written: {failure}"
-            )
+            self._log(f"subtask {self._answers.called}: its part of checkpoint {checkpoint} was not written: {failure}")
             self._answers.decline(checkpoint, f"failed while writing: {failure}")
             self._tell_files(capture, operators)
         else:

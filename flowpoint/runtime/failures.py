@@ -23,6 +23,7 @@ from types import FrameType, TracebackType
 from typing import Any, Final
 
 from flowpoint.errors import BadRecordError, FlowPointError, InternalError, TransientError, UserCodeError
+from flowpoint.model.suggestions import suggestion
 from flowpoint.model.texts import MESSAGE_CHARACTERS_MAX, SENTENCE_CHARACTERS_MAX, cut
 from flowpoint.state.descriptor import declared
 from flowpoint.state.kinds import ValueState
@@ -94,8 +95,13 @@ def _explained(place: Place, error: BaseException, start: str, result: Any) -> F
         if not _ends_in_user_code(error):
             return None
     if place.doing is Doing.RESULT and isinstance(error, TypeError) and not _is_iterable(result):
-        return UserCodeError(f"{start}its function must return an iterable of records, not {shorten(result)}")
-    return UserCodeError(f"{start}{type(error).__name__}: {say(error)}{_warning(error)}{_advice(error)}")
+        return UserCodeError(
+            f"{start}its function returned {shorten(result)} ({type(result).__name__}): it must return"
+            " an iterable of records, such as a list"
+        )
+    return UserCodeError(
+        f"{start}{type(error).__name__}: {say(error)}{suggestion(error)}{_warning(error)}{_advice(error)}"
+    )
 
 
 def _advice(error: BaseException) -> str:
@@ -165,7 +171,8 @@ def naming(uid: str, doing: str, *, is_awaited: bool = True) -> Iterator[None]:
         if is_awaited and isinstance(error, ENDS_A_TASK):
             raise
         kind = TransientError if isinstance(error, OSError) else UserCodeError
-        text = f"operator '{uid}': {doing} failed: {type(error).__name__}: {say(error)}{_warning(error)}"
+        said = f"{type(error).__name__}: {say(error)}{suggestion(error)}{_warning(error)}"
+        text = f"operator '{uid}': {doing} failed: {said}"
         named = kind(text)
         named.operator = uid
         raise named from error
@@ -194,13 +201,15 @@ def say(error: BaseException, limit: int = SENTENCE_CHARACTERS_MAX) -> str:
 
 
 def users_trace(error: BaseException) -> str:
-    """A traceback that begins where the engine has called the user's code."""
+    """A traceback that begins where the engine has called the user's code; "" where none of it is the user's."""
     frames = list(_frames(error))
     called = next((i for i, (_, is_ours) in enumerate(frames) if is_ours), -1) + 1
     while called < len(frames) and frames[called][1]:
         called += 1
-    trace = frames[called][0] if called < len(frames) else None
-    return "".join(traceback.format_exception(type(error), error, trace))
+    if called == len(frames):
+        # Its last line alone would say less than the message does.
+        return ""
+    return "".join(traceback.format_exception(type(error), error, frames[called][0]))
 
 
 def _frames(error: BaseException) -> Iterator[tuple[TracebackType, bool]]:

@@ -174,9 +174,9 @@ class ProcessingSubtask(Subtask):
         """Wait until the outputs have credit, and look at barriers that do not need it."""
         await self._look_at_barriers()
         while not self._outputs.writable:
-            begun = self._now()
+            self.counters.blocked.start(self._now())
             await self._wait()
-            self.counters.blocked += self._now() - begun
+            self.counters.blocked.stop(self._now())
             await self._look_at_barriers()
 
     async def _look_at_barriers(self) -> None:

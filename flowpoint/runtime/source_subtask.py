@@ -197,9 +197,9 @@ class SourceSubtask(Subtask):
 
     async def _wait_for_credit(self) -> None:
         """Wait for credit or a trigger: barriers need no credit."""
-        begun = self._now()
+        self.counters.blocked.start(self._now())
         await self._wait()
-        self.counters.blocked += self._now() - begun
+        self.counters.blocked.stop(self._now())
 
     async def _wait_for_room(self) -> None:
         """Do not wait: a barrier may be due, and what is in hand must be through before it."""

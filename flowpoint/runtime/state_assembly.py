@@ -130,7 +130,8 @@ class StateAssembly:
             )
 
     def _open(self, settings: Settings, work_dir: str, uid: str) -> Backend:
-        return open_backend(settings.state, self._codec, self._plan.max_parallelism, work_dir, uid)
+        max_parallelism, open_database = self._plan.max_parallelism, self._around.open_database
+        return open_backend(settings.state, self._codec, max_parallelism, work_dir, uid, open_database)
 
     def _part(self, uid: str, subtask: SubtaskId, groups: tuple[int, int], backend: Backend) -> KeyedPart:
         return KeyedPart(

@@ -29,6 +29,7 @@ from flowpoint.runtime.captures import Capture, Captures
 from flowpoint.runtime.channel_state import Recording
 from flowpoint.runtime.closing import close_quietly, finish
 from flowpoint.runtime.failures import engine_class
+from flowpoint.runtime.merging import merge
 from flowpoint.runtime.parts import Captured, KeyedPart, SinkPart
 from flowpoint.runtime.slices import SliceSize, cut
 from flowpoint.runtime.subtask_parts import Counters, SubtaskParts
@@ -60,7 +61,7 @@ class Subtask:
         self._slice = SliceSize(built.slice_max)
         self._sink = next((part for part in built.parts if isinstance(part, SinkPart)), None)
         self._keyed = [part for part in built.parts if isinstance(part, KeyedPart)]
-        self._answers = Answers(built.attempt, built.id, built.report)
+        self._answers = Answers(built.attempt, built.id, built.called, built.report)
         self._has_recordings = built.write_channels is not None
         self._captures = Captures(self._answers, self._sink, built.write_channels, built.wakeup.set, built.log)
         self._commits: asyncio.Queue[int] = asyncio.Queue()
@@ -152,7 +153,7 @@ class Subtask:
         self._outputs.close()
         self._pipeline.close()
         for closing in [*(process.close for _, process in self._pipeline.processes), *(p.close for p in self._parts)]:
-            await close_quietly(closing, f"subtask {self.id}", self._log)
+            await close_quietly(closing, f"subtask {self._answers.called}", self._log)
 
     def statistics(self) -> Counters:
         """The numbers as they are now."""
@@ -178,17 +179,18 @@ class Subtask:
             part = cut(batch, start, start + size) if start or size < count else batch
             start += size
             begun = self._now()
+            self.counters.busy.start(begun)
             made = self._records_made
             self._held = 0.0
             emitted = self._pipeline.run(part, first) if first else self._pipeline.run_port(part, port)
             computed = self._now()
             await self._deliver(emitted)
-            in_all = self._now() - begun
-            self.counters.busy += in_all
-            self._slice.adapt(len(part), self._records_made - made, computed - begun + self._held, in_all)
+            done = self._now()
+            self.counters.busy.stop(done)
+            self._slice.adapt(len(part), self._records_made - made, computed - begun + self._held, done - begun)
             if self._pipeline.assigners:
                 await self._follow_assigners()
-            await self._spill()
+            await self._spill(len(part))
             # Let the links, the other subtasks and the control messages of this worker have their turn.
             await asyncio.sleep(0)
             if start < count:
@@ -232,8 +234,12 @@ class Subtask:
             turn.cancel()
             self._held = self._now() - begun
 
-    async def _spill(self) -> None:
-        """Write changed state early where it has outgrown its memory, and go on with merging what is durable."""
+    async def _spill(self, records: int) -> None:
+        """Write changed state early where it has outgrown its memory, and go on with merging what is durable.
+
+        Args:
+            records: that were processed since the last time.
+        """
         for part in self._keyed:
             with _naming(part):
                 needs_spill = part.backend.needs_spill()
@@ -242,16 +248,16 @@ class Subtask:
                     await self._wait()
                 self._captures.put_spill(part.uid, part.freeze())
             with _naming(part):
-                part.backend.merge_some()
+                await merge(part.backend, records, self._now)
 
     async def _wait_for_room(self) -> None:
         """Wait until every output has credit: this is where a slow consumer slows its producer."""
         if self._outputs.writable:
             return
-        begun = self._now()
+        self.counters.blocked.start(self._now())
         while not self._outputs.writable:
             await self._wait()
-        self.counters.blocked += self._now() - begun
+        self.counters.blocked.stop(self._now())
 
     async def _wait(self) -> None:
         """Wait until something may have changed. Whoever waits looks again at all it waits for."""
@@ -349,8 +355,8 @@ class Subtask:
         await self._deliver_all(self._pipeline.fire_last(self._slice.most), takes_credit=takes_credit)
         if self._pipeline.timers_dropped:
             self._log(
-                f"subtask {self.id}: {self._pipeline.timers_dropped} timers were set at the end of input, where no time"
-                " comes any more, and were dropped"
+                f"subtask {self._answers.called}: {self._pipeline.timers_dropped} timers were set at the end of input, where"
+                " no time comes any more, and were dropped"
             )
         self._alarm.set(None)
         self._send_watermark()

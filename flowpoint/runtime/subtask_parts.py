@@ -17,6 +17,32 @@ from flowpoint.state.backend import nothing
 
 
 @dataclass(slots=True)
+class Stopwatch:
+    """Seconds spent on something, together with what is under way: a wait without end counts while it lasts."""
+
+    total: float = 0.0
+    since: float | None = None
+
+    def start(self, now: float) -> None:
+        """It begins."""
+        self.since = now
+
+    def stop(self, now: float) -> None:
+        """It is over."""
+        if self.since is not None:
+            self.total += now - self.since
+            self.since = None
+
+    def under_way(self, now: float) -> float:
+        """For how long it has been going on."""
+        return 0.0 if self.since is None else now - self.since
+
+    def read(self, now: float) -> float:
+        """All of it so far."""
+        return self.total + self.under_way(now)
+
+
+@dataclass(slots=True)
 class Counters:
     """Numbers of one subtask since its start. Seconds are of the loop's clock.
 
@@ -26,8 +52,8 @@ class Counters:
 
     records_in: int = 0
     records_out: int = 0
-    busy: float = 0.0
-    blocked: float = 0.0
+    busy: Stopwatch = field(default_factory=Stopwatch)
+    blocked: Stopwatch = field(default_factory=Stopwatch)
     alignment_ms: int = 0
     watermark: int | None = None
     connector: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -41,6 +67,7 @@ class SubtaskParts:
     """
 
     id: SubtaskId
+    called: str
     attempt: int
     pipeline: Pipeline
     outputs: Outputs

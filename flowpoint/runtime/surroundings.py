@@ -12,6 +12,7 @@ from flowpoint.host.base import Host
 from flowpoint.runtime.answers import Report
 from flowpoint.runtime.contracts import OperatorDef
 from flowpoint.snapshot.storage import Storage
+from flowpoint.state.database import OpenDatabase
 from flowpoint.transport.exchange import Exchange
 
 
@@ -28,3 +29,4 @@ class Surroundings:
     functions: Mapping[str, OperatorDef]
     report: Report
     log: Callable[[str], None]
+    open_database: OpenDatabase

@@ -20,6 +20,7 @@ from flowpoint.runtime.contracts import OperatorDef
 from flowpoint.runtime.failures import USER_RAISED
 from flowpoint.runtime.surroundings import Surroundings
 from flowpoint.snapshot.places import open_storage
+from flowpoint.state.database import Database, OpenDatabase
 from flowpoint.transport.control import decode_message, encode_message
 from flowpoint.transport.exchange import Exchange, Reception
 
@@ -35,18 +36,31 @@ async def worker_main(
     heartbeat_interval: float,
     load: Load,
     log: Callable[[str], None] = print,
+    open_database: OpenDatabase = Database,
 ) -> None:
-    """Run worker `index` until the coordinator says `Exit` or its link is lost."""
-    await _Worker(host, index, incarnation, load, log).run(coordinator_address, heartbeat_interval)
+    """Run worker `index` until the coordinator says `Exit` or its link is lost.
+
+    `open_database`: RocksDB writes its own files outside of any host; a simulated world has its own.
+    """
+    await _Worker(host, index, incarnation, load, log, open_database).run(coordinator_address, heartbeat_interval)
 
 
 class _Worker:
-    def __init__(self, host: Host, index: int, incarnation: str, load: Load, log: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        index: int,
+        incarnation: str,
+        load: Load,
+        log: Callable[[str], None],
+        open_database: OpenDatabase,
+    ) -> None:
         self._host = host
         self._index = index
         self._incarnation = incarnation
         self._load = load
         self._log = log
+        self._open_database = open_database
         self._mailbox: asyncio.Queue[messages.Message | None] = asyncio.Queue()
         self._attempt: Attempt | None = None
         self._running: asyncio.Task[None] | None = None
@@ -87,10 +101,10 @@ class _Worker:
         self._link.send_nowait(encode_message(message))
 
     def _report(self, message: messages.Message) -> None:
-        """What a subtask has to say. With its end and its commits go its numbers, so that the last ones are whole."""
-        self._send(message)
-        if isinstance(message, (messages.Ended, messages.Committed)) and self._attempt is not None:
+        """What a subtask has to say. Before each word upon which the job may end go the numbers, so the last are whole."""
+        if isinstance(message, (messages.Ack, messages.Ended, messages.Committed)) and self._attempt is not None:
             self._send_stats(self._attempt)
+        self._send(message)
 
     async def _obey(self, group: asyncio.TaskGroup) -> None:
         """Take orders in turn until `Exit` or the end of the link."""
@@ -146,6 +160,7 @@ class _Worker:
             functions=functions,
             report=self._report,
             log=self._log,
+            open_database=self._open_database,
         )
 
     def _exchange(self, message: messages.Deploy, functions: Mapping[str, OperatorDef]) -> Exchange:
@@ -175,4 +190,4 @@ class _Worker:
                 self._send_stats(self._attempt)
 
     def _send_stats(self, attempt: Attempt) -> None:
-        self._send(messages.Stats(attempt.number, self._index, attempt.counters()))
+        self._send(messages.Stats(attempt.number, self._index, attempt.counters(asyncio.get_running_loop().time())))

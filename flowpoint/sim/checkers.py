@@ -17,7 +17,15 @@ from dataclasses import replace
 
 from flowpoint.model.manifest import StateFile
 from flowpoint.sim.files import Change, File
-from flowpoint.sim.stored_names import CHECKPOINT, COMMIT_NAME, DIRECTORY_NAME, Commit, files_of_manifest, parse_commit
+from flowpoint.sim.stored_names import (
+    CHECKPOINT,
+    COMMIT_NAME,
+    DIRECTORY_NAME,
+    STATE_NAME,
+    Commit,
+    files_of_manifest,
+    parse_commit,
+)
 from flowpoint.sim.world import InvariantBroken, SimWorld
 
 
@@ -112,9 +120,12 @@ class StorageChecker(Checker):
         return [commit for commit in found if commit.kind == CHECKPOINT and commit.directory]
 
     def unnamed(self) -> list[str]:
-        """Files of state that no checkpoint in the log names."""
+        """Files of state that no checkpoint in the log names, as far as it is this lineage that cleans up (rule 9)."""
         named = {file.path for commit in self.retained() for file in self._named_by(commit.directory)}
-        return [name for base in self.files.list(f"{self.root}/shared") if (name := f"shared/{base}") not in named]
+        found = [name for base in self.files.list(f"{self.root}/shared") if (name := f"shared/{base}") not in named]
+        newest = self.newest
+        others = {commit.attempt for commit in self.commits.values() if newest and commit.lineage != newest.lineage}
+        return [name for name in found if not ((match := STATE_NAME.fullmatch(name)) and int(match[1]) in others)]
 
     def take_away_unnamed(self) -> list[str]:
         """Remove every file of state, and every manifest, that the newest checkpoint does not need; says which."""

@@ -28,12 +28,14 @@ from flowpoint.plan.compile import compile_graph
 from flowpoint.plan.graph import StreamGraph
 from flowpoint.protocol.recovery import standing
 from flowpoint.runtime.worker import worker_main
+from flowpoint.sim.database import SimDatabase
 from flowpoint.sim.faults import DRAINS, FaultKind
 from flowpoint.sim.host import SimHost
 from flowpoint.sim.memory import MirroredObjects
 from flowpoint.sim.world import InvariantBroken, SimProcess, SimWorld
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.places import MEMORY, FolderPlace, MemoryPlace, Place
+from flowpoint.state.database import OpenDatabase
 
 WORK_DIR = "/flowpoint/work"
 SAVEPOINTS = "/data/savepoints"
@@ -52,7 +54,9 @@ class Programs:
     wishes_once: flags of the next start only, whatever is in the log.
     savepoints: the folders of those that the person was told exist.
     draw: what the person wants of a rescale, and whether a savepoint is claimed.
-    work_dir: for local state. RocksDB keeps it on the real disk, also here.
+    work_dir: for local state.
+    open_database: what state that outgrows memory is kept in, where it is not a simulated database. RocksDB keeps it on
+        the real disk, also here.
     """
 
     world: SimWorld
@@ -67,6 +71,7 @@ class Programs:
     savepoints: list[str] = field(default_factory=list)
     draw: Random = field(default_factory=Random)
     work_dir: str = WORK_DIR
+    open_database: OpenDatabase | None = None
 
     async def coordinator(self, host: SimHost, args: Sequence[str]) -> int:
         """The main of `flowpoint run`."""
@@ -176,8 +181,8 @@ class Programs:
 
     async def _rescale(self, process: SimProcess, coordinator: Coordinator) -> None:
         wanted = self.draw.randint(1, PARALLELISM_MAX)
-        await coordinator.requests.rescale(wanted)
-        process.tell(f"answers that the parallelism is {wanted}")
+        is_rescaled = await coordinator.requests.rescale(wanted, coordinator.plan)
+        process.tell(f"answers that the parallelism is {wanted}{'' if is_rescaled else ' already'}")
         self.world.trace.mark(f"done {FaultKind.ASK_RESCALE}")
 
     async def worker(self, host: SimHost, args: Sequence[str]) -> int:
@@ -187,8 +192,9 @@ class Programs:
         def log(text: str) -> None:
             self.world.trace.tell(host.name, text)
 
-        interval = self.settings.heartbeat.interval
-        await worker_main(host, address, index, incarnation, interval, load_with(graph_from_source), log)
+        interval, load = self.settings.heartbeat.interval, load_with(graph_from_source)
+        database = self.open_database or (lambda _: SimDatabase(self.world.trace.mark))
+        await worker_main(host, address, index, incarnation, interval, load, log, database)
         return 0
 
 

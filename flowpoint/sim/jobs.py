@@ -118,7 +118,7 @@ def draw_shape(random: Random) -> JobShape:
         settings = replace(settings, checkpoint=replace(settings.checkpoint, mode="exactly_once"))
     if sink_delay:
         settings = replace(settings, checkpoint=replace(settings.checkpoint, timeout=5.0))
-    return JobShape(
+    shape = JobShape(
         topology=topology,
         records=records,
         keys=random.choice((1, 5, 40)),
@@ -130,6 +130,8 @@ def draw_shape(random: Random) -> JobShape:
         takes_back=random.random() < 0.6,
         sink_delay=sink_delay,
     )
+    state = replace(settings.state, backend=random.choice(("heap", "rocksdb")))
+    return replace(shape, settings=replace(settings, state=state))
 
 
 def _draw_guarantee(random: Random) -> dict[str, Any]:
@@ -165,7 +167,6 @@ def _draw_settings(random: Random, parallelism: int, workers: int) -> Settings:
             storage=f"file://{STORAGE}",
             **_draw_guarantee(random),
         ),
-        # RocksDB writes its own files outside of any host; the conformance suite proves the two backends equal.
         state=StateSettings(backend="heap", cache_bytes=random.choice((100, 10_000, 1_000_000))),
         restart=RestartSettings(delay=random.choice((0.1, 1.0))),
         heartbeat=HeartbeatSettings(interval=heartbeat, timeout=heartbeat * random.choice((4, 10))),

@@ -2,8 +2,9 @@
 
 Each job is cut in the middle of its work: everybody dies the moment the snapshot is in the commit log, before anybody
 is told. So what sinks had prepared is visible to nobody yet, and where barriers overtake, records were under way. The job
-then goes on from that snapshot at the other parallelism; a worker dies after its first checkpoint there, which proves
-that one, too. The committed output is compared with that of plain loops.
+then goes on from that snapshot at the other parallelism. One worker dies there while state still moves out of the files
+of the old subtasks, another after the first checkpoint, which proves that one, too. The committed output is compared with
+that of plain loops.
 
 Seed n is cell n of the matrix, and beyond its end the same cells under other schedules:
 
@@ -15,6 +16,7 @@ Not here: faults and rescales at random moments (`scenario`).
 from __future__ import annotations
 
 import json
+from contextvars import Context
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import product
@@ -35,6 +37,10 @@ SINK_SECONDS: Final = 0.8
 RECORDS: Final = 320
 INTERVAL: Final = 0.1
 NEVER: Final = 1000.0
+STATES: Final = (StateSettings("heap", cache_bytes=100), StateSettings("rocksdb", cache_bytes=10_000))
+"""So little memory that state moves one or two entries at a time, and goes on into the database."""
+MOVING_SECONDS: Final = (0.01, 0.05)
+"""After the files are opened: records flow by then, and there is no checkpoint yet."""
 NO_FAULTS: Final = FaultMix((), 0.0, 1.0, 0, 0.0, 0.0)
 
 
@@ -92,7 +98,7 @@ def shape_of(cell: Cell, draw: Random) -> JobShape:
             unaligned=is_unaligned or (is_savepoint and draw.random() < 0.5),
             storage=f"file://{STORAGE}",
         ),
-        state=StateSettings(backend="heap"),
+        state=draw.choice(STATES),
         restart=RestartSettings(delay=0.1),
         heartbeat=HeartbeatSettings(interval=0.5, timeout=5.0),
     )
@@ -134,6 +140,7 @@ class RescaleScenario(JobScenario):
         self._world: SimWorld
         self._is_cut = False
         self._lost_worker_of = 0
+        self._is_opened = False
 
     def set_up(self, world: SimWorld) -> None:
         super().set_up(world)
@@ -148,7 +155,11 @@ class RescaleScenario(JobScenario):
             raise InvariantBroken("the job was not cut, or took no checkpoint at its other parallelism")
 
     def _on_point(self, point: Point) -> None:
-        """An entry is in the commit log, and its writer has not even heard so."""
+        """Files are opened at the other parallelism, or an entry is in the commit log: its writer has not even heard so."""
+        if self._is_cut and not self._is_opened and (point.phase, point.operation) == ("after", "disk.open"):
+            self._is_opened = True
+            # An empty context: the kill belongs to the world, not to the process that caused it.
+            self._world.loop.call_later(self._draw.uniform(*MOVING_SECONDS), self._kill_a_mover, context=Context())
         newest = self._storage.newest if self._storage is not None else None
         if (
             newest is None
@@ -188,6 +199,11 @@ class RescaleScenario(JobScenario):
         self._programs.settings = settings
         for process in self._world.living():
             self._world.kill(process, "at the cut")
+
+    def _kill_a_mover(self) -> None:
+        movers = [process for process in self._world.living() if process.opened]
+        if movers:
+            self._world.kill(self._draw.choice(movers), "while state still moves")
 
     def _kill_a_worker(self) -> None:
         workers = [process for process in self._world.living() if process.role == "worker"]

@@ -18,6 +18,8 @@ COMMIT_NAME = re.compile(r"(\d{8,})\.json")
 """Of a commit entry; its number."""
 DIRECTORY_NAME = re.compile(r"chk-(\d+)-a(\d+)")
 """Of a checkpoint's folder; checkpoint and attempt."""
+STATE_NAME = re.compile(r"shared/.+-a(\d+)-\d+\.[^/]+")
+"""Of a file of state, finished or not; attempt."""
 _PART = re.compile(r"part-(\d+)-(?:\w+-)?(\d+)-a(\d+)-([^.]+)\..+")
 CHECKPOINT = "checkpoint"
 

@@ -22,6 +22,7 @@ from flowpoint.sim.jobs import STORAGE, JobShape, Topology
 from flowpoint.sim.scenario import JobScenario
 from flowpoint.sim.stored_names import CHECKPOINT
 from flowpoint.sim.world import InvariantBroken, Point, SimWorld
+from flowpoint.state.database import Database
 
 ROUNDS: Final = 12
 ROUNDS_MIN: Final = 8
@@ -85,7 +86,7 @@ class StressScenario(JobScenario):
         super().set_up(world)
         self._world = world
         if self._work_dir:
-            self._programs.work_dir = self._work_dir
+            self._programs.work_dir, self._programs.open_database = self._work_dir, Database
         world.watch_points(self._on_point)
 
     def root(self) -> tuple[str, Sequence[str]]:

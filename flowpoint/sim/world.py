@@ -42,6 +42,8 @@ FIRST_PID = 1000
 ORPHAN_DELAY = 0.02
 REAP_DELAY = (0.0005, 0.005)
 SIGKILL = -9
+MOVING = "killed while restored state was still moving"
+"""The mark of a worker's death before all restored state had come from its files into the backend."""
 
 Program: TypeAlias = Callable[[SimHost, Sequence[str]], Coroutine[Any, Any, int | None]]
 Phase: TypeAlias = Literal["before", "after"]
@@ -266,6 +268,9 @@ class SimWorld:
         """SIGKILL. Nothing happens when it has ended."""
         if not process.alive:
             return
+        if process.opened:
+            # A worker reads restored state where it lies until all of it has moved into its backend.
+            self.trace.mark(MOVING)
         self._end(process, SIGKILL, f"killed {why}, during {process.activity()}")
 
     def exit(self, process: SimProcess, code: int, why: str) -> None:

@@ -23,6 +23,7 @@ from flowpoint.snapshot.opened import Operator, Snapshot
 from flowpoint.snapshot.value_text import text_of
 from flowpoint.state.declarations import DeclaredStates
 from flowpoint.state.evolution import Evolution, StoredState, evolve
+from flowpoint.state.key_functions import note_on_keys
 from flowpoint.state.spec import StateSpec
 from flowpoint.state.stored_values import StoredCodec
 
@@ -94,6 +95,15 @@ def try_out(snapshot: Snapshot, declared: Mapping[str, DeclaredStates], registry
         found: dict[str, KeyedState] = {**operator.states, **operator.broadcast_states}
         reports.extend(map(trial.report, found.values()))
     return reports
+
+
+def notes_on_keys(snapshot: Snapshot, declared: Mapping[str, DeclaredStates]) -> list[str]:
+    """What can and what cannot be told of changed key functions, a sentence per operator. Arguments as in `try_out`."""
+    notes = []
+    for uid, operator in snapshot.operators.items():
+        key_by = {spec.key_by for spec in declared[uid].keyed.values()} if uid in declared else set()
+        notes += [note_on_keys(uid, operator.subtasks, digest) for digest in key_by]
+    return [note for note in notes if note]
 
 
 class _Trial:

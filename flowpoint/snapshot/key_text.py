@@ -1,8 +1,10 @@
 """What a key that a person types may mean, and which of these meanings a state has.
 
 A key is typed as text. It may be that very str, a number, true or null, a tuple as JSON (`["a", 1]`) or as Python shows
-it (`('a', 1)`), a date, a UUID, or the name of an Enum member. All of them are looked up, which is cheap; when the
-state has more than one of them, that is said instead of taking one. `json:` in front means: exactly this JSON.
+it (`('a', 1)`), a date, a UUID. All of them are looked up, which is cheap; when the state has more than one of them, that
+is said instead of taking one. When it has none, all keys are walked through for one that is shown as this text: whatever
+a key is, it can be typed as it stands in a listing, an Enum member also by its bare name. `json:` in front means: exactly
+this JSON.
 
 Invariants: typed text is parsed as a literal and never evaluated.
 
@@ -16,19 +18,19 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
-from difflib import get_close_matches
 from itertools import islice
 from typing import Any, Final
 from uuid import UUID
 
 from flowpoint.codec.keys import canonical
-from flowpoint.codec.raw import RawEnum, RawObject
+from flowpoint.codec.raw import RawEnum
 from flowpoint.errors import BadRecordError, NotFoundError, UsageError
+from flowpoint.model.texts import alike
 from flowpoint.snapshot.keyed_state import Found, KeyedState
 from flowpoint.snapshot.value_text import text_of, type_of
 
 EXACTLY: Final = "json:"
-_LITERAL_STARTS: Final = ("(", "b'", 'b"', "'", '"', "frozenset(")
+_LITERAL_STARTS: Final = ("(", "b'", 'b"', "'", '"', "True", "False", "None")
 _PARSERS: Final[tuple[Callable[[str], Any], ...]] = (UUID, date.fromisoformat, datetime.fromisoformat, Decimal)
 _NEIGHBOURS_MAX: Final = 20_000
 
@@ -63,11 +65,12 @@ def meanings(text: str) -> list[Any]:
 
 
 def lookup(state: KeyedState, text: str) -> list[Found]:
-    """The entries of a state whose keys a text may mean: none, one or, where it is ambiguous, several."""
+    """The entries of a state whose keys a text may mean: none, one or, where it is ambiguous, several.
+
+    A key that the state does not have costs a walk through all that it has.
+    """
     found = [entry for key in meanings(text) if (entry := state.find(key)) is not None]
-    if not found and has_classes(state):
-        found = [entry for entry in state.walk() if reads_as(entry.key, text)]
-    return found
+    return found or [entry for entry in state.walk() if reads_as(entry.key, text)]
 
 
 def find_by_text(state: KeyedState, text: str, where: str) -> Found:
@@ -103,19 +106,8 @@ def pick_by_text(keys: Iterable[Any], text: str, where: str) -> Any:
 
 
 def reads_as(key: Any, text: str) -> bool:
-    """Whether a key with values of classes in it is shown as this text."""
-    if type(key) is RawEnum and key.member == text:
-        return True
-    return _has_class(key) and text_of(key) == text
-
-
-def has_classes(state: KeyedState) -> bool:
-    """Whether the first keys of a state have values of classes in them, which no text can be hashed as."""
-    return any(_has_class(key) for key in islice(state.keys(), 10))
-
-
-def _has_class(key: Any) -> bool:
-    return type(key) in (RawEnum, RawObject) or (type(key) is tuple and any(map(_has_class, key)))
+    """Whether a key is shown as this text, or is the Enum member of this name."""
+    return text_of(key) == text or (type(key) is RawEnum and key.member == text)
 
 
 def _from_json(text: str) -> Iterator[Any]:
@@ -149,15 +141,17 @@ def _parsed(text: str) -> Iterator[Any]:
 
 def ambiguous(text: str, keys: list[Any], where: str) -> str:
     """What to say when a text may mean several keys."""
-    ways = " or ".join(f"{EXACTLY}{_as_json(key)} ({type_of(key)})" for key in keys)
+    ways = " or ".join(f"{_exact(key, text)} ({type_of(key)})" for key in keys)
     return f"key {text!r} is ambiguous: {where} has {len(keys)} keys that it may mean; write {ways}"
 
 
-def _as_json(key: Any) -> str:
+def _exact(key: Any, text: str) -> str:
+    """How to type a key of which `text` was not enough."""
     try:
-        return json.dumps(key)
+        return EXACTLY + json.dumps(key)
     except TypeError:
-        return text_of(key)
+        shown = text_of(key)
+        return f"({shown})" if shown == text else shown
 
 
 def _neighbours(state: KeyedState, text: str) -> str:
@@ -167,7 +161,7 @@ def _neighbours(state: KeyedState, text: str) -> str:
 def _nearest(text: str, keys: Iterator[Any]) -> str:
     """What a message says after an unknown key. Only the first keys of a big state are compared."""
     shown = {key if isinstance(key, str) else text_of(key): None for key in islice(keys, _NEIGHBOURS_MAX)}
-    near = get_close_matches(text, shown, n=1)
+    near = alike(text, shown)
     if near:
         return f"; did you mean {near[0]!r}?"
     return f"; there is, for example, {next(iter(shown))!r}" if shown else "; it is empty"

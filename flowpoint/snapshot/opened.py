@@ -20,7 +20,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +29,7 @@ from flowpoint.errors import NotFoundError, SnapshotError
 from flowpoint.host.blocking import run_now
 from flowpoint.model.key_groups import MAX_PARALLELISM_LIMIT
 from flowpoint.model.manifest import NO_GROUPS, Manifest, OperatorState, StateFile, SubtaskState
+from flowpoint.model.texts import alike
 from flowpoint.snapshot.broadcast_state import BROADCAST, BroadcastEntries
 from flowpoint.snapshot.keyed_state import KeyedState, StateInFile, StatePart
 from flowpoint.snapshot.location import SnapshotLocation, locate
@@ -322,7 +322,7 @@ class Snapshot:
 def nearest(name: str, known: Iterable[str]) -> str:
     """What a message says after an unknown name: the nearest right one, or all there are."""
     there = list(known)
-    near = get_close_matches(name, there, n=1, cutoff=0.5)
+    near = alike(name, there)
     if near:
         return f"; did you mean {near[0]!r}?"
     shown = ", ".join(map(repr, there[:10])) + (", ..." if len(there) > 10 else "")

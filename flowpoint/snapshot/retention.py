@@ -311,6 +311,12 @@ class Cleaner:
         return CleanReport(deleted)
 
 
+async def sweep_finished(storage: Storage, log: CommitLog, finished: CommitEntry) -> CleanReport:
+    """Delete what a job left that died when it had finished, and before it had removed it. No process of it may be left."""
+    cleaner = Cleaner(storage, log, lineage=finished.lineage, attempt=finished.attempt, retained=1)
+    return await cleaner.sweep(is_over=True)
+
+
 def _in_order(doomed: Collection[str], needed: Collection[str]) -> Deletions:
     """Leftovers as deletions: manifests before files, and whole folders where nothing in them is needed."""
     folders = {

@@ -112,6 +112,16 @@ def type_of(value: Any) -> str:
     return type(value).__qualname__
 
 
+def types_of(values: Iterable[Any]) -> str:
+    """The types of some values, each once.
+
+    Example:
+        >>> types_of([1, "a", 2])
+        'int | str'
+    """
+    return " | ".join(dict.fromkeys(map(type_of, values)))
+
+
 def _of(name: str, items: Iterable[Any]) -> str:
     inside = _union(items)
     return f"{name}[{inside}]" if inside else name

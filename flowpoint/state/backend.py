@@ -12,7 +12,7 @@ How the runtime drives it:
     for data in frozen.chunks(): ...       beside the stream; some slices are empty: they only give the loop a turn
     frozen.durable() or frozen.failed()    exactly one of them, before the next frozen is written
     view = backend.freeze_detached()       the same for a savepoint, outside of the chain of files
-    backend.merge_some()                   between batches; True: there is more to do
+    backend.merge_some()                   `merge_steps()` times between batches; True: there is more to do
 
 Invariants: what is in no durable file is in memory and goes into the next file, whatever failed before it. A value that
 may still be written is never handed out for change: it is copied first. Frozen parts are written one after the other,
@@ -191,7 +191,10 @@ class Backend(Protocol):
         """
 
     def merge_some(self) -> bool:
-        """Do a few ms of housekeeping; True when there is more. Call it once per batch."""
+        """Do a step of housekeeping, of about 1 ms; True when there is more."""
+
+    def merge_steps(self, records: int) -> int:
+        """How many such steps, at least one, are due after so many records: what comes in must not pile up."""
 
     def schemas(self) -> dict[str, Any]:
         """State name -> schema, of everything that the next snapshot holds; for the manifest."""

@@ -8,9 +8,9 @@ The binding raises bare `Exception`; here, and only here, these become StorageEr
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol, TypeAlias
 from weakref import WeakSet
 
 import rocksdict
@@ -22,8 +22,40 @@ _MEMTABLE_BYTES: Final = 16 << 20
 _BLOOM_BITS: Final = 10
 
 
+class LocalDatabase(Protocol):
+    """Sorted bytes to bytes, on this machine, for as long as one attempt."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+
+    def write(self, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Put these entries; None deletes. Holds the interpreter for about 1 us an entry.
+
+        Raises:
+            StorageError: they cannot be written.
+        """
+
+    def scan(self, start: bytes) -> Generator[tuple[bytes, bytes], None, None]:
+        """Entries from `start` on, in order, as they are now: later writes are not seen. Closing ends it.
+
+        Raises:
+            StorageError: they cannot be read.
+        """
+
+    def close(self) -> None:
+        """Close and remove. Idempotent."""
+
+
+OpenDatabase: TypeAlias = Callable[[str], LocalDatabase]
+"""Makes the database of a folder, which need not exist."""
+
+
 class Database:
-    """Sorted bytes to bytes."""
+    """`LocalDatabase` in RocksDB."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -39,11 +71,7 @@ class Database:
         return self._db is not None
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key.
-
-        Raises:
-            StorageError: it cannot be read.
-        """
+        """See `LocalDatabase`."""
         if self._db is None:
             return None
         try:
@@ -53,11 +81,7 @@ class Database:
         return value
 
     def write(self, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Put these entries; None deletes. Holds the interpreter for about 1 us an entry.
-
-        Raises:
-            StorageError: they cannot be written.
-        """
+        """See `LocalDatabase`."""
         try:
             db = self._opened()
             batch = rocksdict.WriteBatch(raw_mode=True)
@@ -71,11 +95,7 @@ class Database:
             raise self._failed("write", error) from error
 
     def scan(self, start: bytes) -> Generator[tuple[bytes, bytes], None, None]:
-        """Entries from `start` on, in order, as they are now: later writes are not seen. Closing ends it.
-
-        Raises:
-            StorageError: they cannot be read.
-        """
+        """See `LocalDatabase`."""
         scan = self._scan(start)
         self._scans.add(scan)
         return scan
@@ -89,7 +109,7 @@ class Database:
             raise self._failed("read", error) from error
 
     def close(self) -> None:
-        """Close and remove. Idempotent."""
+        """See `LocalDatabase`."""
         db, self._db = self._db, None
         if db is None:
             return

@@ -50,10 +50,47 @@ def keys_to_hold_to(stored: Iterable[SubtaskState], key_by: str) -> frozenset[st
         key_by: the digest of the functions that the operator is keyed by now.
     """
     states = list(stored)
-    before = {data[KEY_BY] for state in states for data in state.states.values() if KEY_BY in data}
+    before = _digests_in(states)
     if before and all(is_changed(digest, key_by) for digest in before):
         return _key_types_in(file for state in states for file in state.files)
     return frozenset()
+
+
+def note_on_keys(uid: str, stored: Iterable[SubtaskState], key_by: str) -> str:
+    """What can be told, without calling it, of the function that an operator is keyed by now; "": it is as it was.
+
+    Args: as those of `keys_to_hold_to`.
+    """
+    states = list(stored)
+    before = _digests_in(states)
+    if not key_by or before == {key_by} or not any(state.files for state in states):
+        return ""
+    unseen = "no key is tried here, so make sure yourself that it gives the keys that are stored"
+    if not before:
+        return f"the snapshot does not tell by which function operator '{uid}' was keyed; {unseen}"
+    if key_by in before:
+        return f"only some subtasks of operator '{uid}' wrote their state under the key_by that it has now; {unseen}"
+    if not all(is_changed(digest, key_by) for digest in before):
+        return (
+            f"whether the key_by of operator '{uid}' has changed is not known: the snapshot is from another version of "
+            f"Python; {unseen}"
+        )
+    types = keys_to_hold_to(states, key_by)
+    if not types:
+        return (
+            f"the key_by of operator '{uid}' has changed, and of which types the stored keys are is not known: a run will "
+            f"not look at them either; {unseen}"
+        )
+    return (
+        f"the key_by of operator '{uid}' has changed: keys are stored as {_listed(types)}, and a run whose first keys are "
+        f"all of other types is refused before its first checkpoint counts; other keys of these types are not noticed, "
+        f"and {unseen}"
+    )
+
+
+def _digests_in(states: Iterable[SubtaskState]) -> set[str]:
+    """Of the functions by which state was keyed when it was written, as far as that is told."""
+    return {data[KEY_BY] for state in states for data in state.states.values() if KEY_BY in data}
 
 
 def _key_types_in(files: Iterable[StateFile]) -> frozenset[str]:

@@ -2,7 +2,7 @@
 
 One get or put through the binding costs as much as thirty dict accesses, so RocksDB is behind a write-back cache:
 
-    resident   entries whose newest value is not in RocksDB; TOMBSTONE where RocksDB still has an older one
+    resident   entries whose newest value is not in RocksDB; TOMBSTONE where RocksDB still has an older one (`shards.py`)
     clean      immutable values read from RocksDB lately; two generations: when the young one is full, the old one goes
     RocksDB    the rest
 
@@ -30,13 +30,15 @@ from flowpoint.codec.keys import canonical, from_canonical, is_own_canonical, sp
 from flowpoint.codec.placement import place_of_canonical
 from flowpoint.codec.values import Codec, is_immutable
 from flowpoint.model.settings import StateSettings
-from flowpoint.state.database import Database
+from flowpoint.state.database import LocalDatabase, OpenDatabase
 from flowpoint.state.layers import LayeredBackend
 from flowpoint.state.placed_files import PLACES_END, step_entries
+from flowpoint.state.shards import Shards
 from flowpoint.state.spec import ABSENT, TOMBSTONE, has_tombstone
-from flowpoint.state.tables import Source, Weight
+from flowpoint.state.tables import ENTRY_OVERHEAD, Source, Weight
 
-EVICT_ENTRIES: Final = 1000
+# No fewer than are merged at a time (`layers.py`). About 1 ms.
+EVICT_ENTRIES: Final = 256
 _SAMPLES: Final = 4
 _PREFIX: Final = struct.Struct(">HI")
 _LENGTH: Final = struct.Struct(">I")
@@ -46,10 +48,18 @@ class RocksBackend(LayeredBackend):
     """`backend.Backend` with RocksDB below its cache."""
 
     def __init__(
-        self, codec: Codec, max_parallelism: int, settings: StateSettings, work_dir: str, operator: str = ""
+        self,
+        codec: Codec,
+        max_parallelism: int,
+        settings: StateSettings,
+        work_dir: str,
+        operator: str,
+        open_database: OpenDatabase,
     ) -> None:
-        store = RocksStore(codec, max_parallelism, settings.cache_bytes, f"{work_dir}/rocksdb")
-        super().__init__(store, codec, max_parallelism, operator)
+        database = open_database(f"{work_dir}/rocksdb")
+        super().__init__(
+            RocksStore(codec, max_parallelism, settings.cache_bytes, database), codec, max_parallelism, operator
+        )
 
 
 class RocksStore:
@@ -59,10 +69,10 @@ class RocksStore:
     for resident and clean entries.
     """
 
-    def __init__(self, codec: Codec, max_parallelism: int, cache_bytes: int, path: str) -> None:
+    def __init__(self, codec: Codec, max_parallelism: int, cache_bytes: int, database: LocalDatabase) -> None:
         self.codec = codec
         self.max_parallelism = max_parallelism
-        self.database = Database(path)
+        self.database = database
         self.step_entries = step_entries(cache_bytes)
         self._dirty_bytes_max = cache_bytes // 4
         self._resident_bytes_max = cache_bytes * 3 // 8
@@ -94,6 +104,10 @@ class RocksStore:
         max(self._bases, key=lambda base: base.resident_bytes()).evict(EVICT_ENTRIES)
         return self._is_over()
 
+    def new_resident(self) -> Shards:
+        """Room for as many entries as memory is allowed for, however small they are."""
+        return Shards(self._resident_bytes_max // ENTRY_OVERHEAD)
+
     def _is_over(self) -> bool:
         return sum(base.resident_bytes() for base in self._bases) > self._resident_bytes_max
 
@@ -109,7 +123,7 @@ class RocksBase:
         self.must_copy = False
         self._store = store
         self._number = number
-        self._resident: dict[Any, Any] = {}
+        self._resident = store.new_resident()
         self._weight = Weight(store.codec)
         self._young: dict[Any, Any] = {}
         self._old: dict[Any, Any] = {}
@@ -119,7 +133,7 @@ class RocksBase:
 
     def get(self, key: Any) -> Any:
         """See `tables.Base`."""
-        value = self._resident.get(key, ABSENT)
+        value = self._resident.get(key)
         if value is not ABSENT or not self._has_stored:
             return value
         return self._get_stored(key)
@@ -180,22 +194,19 @@ class RocksBase:
 
     def absorb(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
         """See `tables.Base`."""
-        if self._has_stored:
-            for key in keys:
-                # What changed lately goes to the end, so that it is written last.
-                self._resident.pop(key, None)
-        self._resident.update(zip(keys, values, strict=True))
+        # What changed lately is written last.
+        self._resident.renew(keys, values)
         if not self._has_stored and has_tombstone(values):
-            for key in [key for key, value in zip(keys, values, strict=True) if value is TOMBSTONE]:
-                del self._resident[key]
+            self._resident.remove([key for key, value in zip(keys, values, strict=True) if value is TOMBSTONE])
         self._weight.sample(islice(zip(keys, values, strict=True), _SAMPLES))
 
-    def evict(self, count: int) -> None:
-        """Write the `count` oldest resident entries to RocksDB."""
-        oldest = list(islice(self._resident.items(), count))
+    def evict(self, count: int) -> list[Any]:
+        """Write about the `count` oldest resident entries to RocksDB; their keys."""
+        oldest = self._resident.oldest(count)
         self.write(oldest)
-        for key, _ in oldest:
-            del self._resident[key]
+        keys = [key for key, _ in oldest]
+        self._resident.remove(keys)
+        return keys
 
     def write(self, entries: Sequence[tuple[Any, Any]]) -> None:
         """Put entries into RocksDB; what was cached of them goes."""
@@ -258,30 +269,31 @@ class RocksMapBase(RocksBase):
 
     def __init__(self, store: RocksStore, number: int) -> None:
         super().__init__(store, number)
-        self._map_keys: dict[Any, dict[Any, None]] = {}
+        self._map_keys = store.new_resident()
 
     def absorb(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
         """See `tables.Base`."""
         super().absorb(keys, values)
         for pair in keys:
             if pair in self._resident:
-                self._map_keys.setdefault(pair[0], {})[pair[1]] = None
+                self._map_keys.of(pair[0]).setdefault(pair[0], {})[pair[1]] = None
             else:
                 self._unlist(pair)
 
-    def evict(self, count: int) -> None:
+    def evict(self, count: int) -> list[Any]:
         """See `RocksBase.evict`."""
-        oldest = list(islice(self._resident, count))
-        super().evict(count)
-        for pair in oldest:
+        pairs = super().evict(count)
+        for pair in pairs:
             self._unlist(pair)
+        return pairs
 
     def _unlist(self, pair: tuple[Any, Any]) -> None:
-        listed = self._map_keys.get(pair[0])
+        maps = self._map_keys.of(pair[0])
+        listed = maps.get(pair[0])
         if listed is not None:
             listed.pop(pair[1], None)
             if not listed:
-                del self._map_keys[pair[0]]
+                del maps[pair[0]]
 
     def submap(self, key: Any) -> dict[Any, Any]:
         """See `tables.MapBase`."""
@@ -295,7 +307,7 @@ class RocksMapBase(RocksBase):
                         break
                     (_, map_key), value = self._parse(data, stored)
                     found[map_key] = value
-        for map_key in self._map_keys.get(key, ()):
+        for map_key in self._map_keys.of(key).get(key, ()):
             found[map_key] = self._resident[key, map_key]
         return {map_key: value for map_key, value in found.items() if value is not TOMBSTONE}
 

@@ -23,7 +23,8 @@ from flowpoint.codec.keys import canonical
 from flowpoint.codec.values import IMMUTABLE, SCALARS, Codec, is_immutable
 from flowpoint.state.spec import ABSENT, TOMBSTONE, StateSpec
 
-_ENTRY_OVERHEAD: Final = 160
+ENTRY_OVERHEAD: Final = 160
+"""Bytes: what every entry weighs, and what its key and value come on top of."""
 _SAMPLE_EVERY: Final = 64
 _UNCHANGING: Final = IMMUTABLE | {type(TOMBSTONE)}
 """Types of values that nobody can change, which are handed out as they are. The marks are among them: no codec knows
@@ -71,10 +72,10 @@ class MapBase(Base, Protocol):
 def weigh(codec: Codec, key: Any, value: Any) -> int:
     """Roughly the bytes of memory that an entry takes."""
     if type(value) in SCALARS:
-        return _ENTRY_OVERHEAD + sys.getsizeof(key) + sys.getsizeof(value)
+        return ENTRY_OVERHEAD + sys.getsizeof(key) + sys.getsizeof(value)
     # Objects in containers take a few times the room of their bytes.
     size = 0 if value is TOMBSTONE else 4 * len(codec.encode(value))
-    return _ENTRY_OVERHEAD + sys.getsizeof(key) + size
+    return ENTRY_OVERHEAD + sys.getsizeof(key) + size
 
 
 class Weight:

@@ -21,19 +21,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from array import array
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
-from typing import Any
+from struct import Struct
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRY_BYTES = 120
 CHANGE_SECONDS = 8.0
 CHECKPOINTS = 10
+MERGE_SECONDS = 2.0  # what a checkpoint has made durable is merged after it
+STAMP = Struct("dddd")
 
 JOB = """\
+import gc
 import os
 import struct
 import time
@@ -42,6 +46,18 @@ from flowpoint import Job, KeyedProcessFunction, ValueState
 from flowpoint.connectors import PrintSink, SequenceSource
 
 KEYS = {keys}
+SCHEDULING = "/proc/thread-self/schedstat"  # its second number: ns for which the thread waited for a processor
+collector = dict(begun=0.0, seconds=0.0)
+
+
+def time_collector(phase, _):
+    if phase == "start":
+        collector["begun"] = time.thread_time()
+    else:
+        collector["seconds"] += time.thread_time() - collector["begun"]
+
+
+gc.callbacks.append(time_collector)
 
 
 class Keep(KeyedProcessFunction):
@@ -50,6 +66,10 @@ class Keep(KeyedProcessFunction):
     def __init__(self):
         self.stamps = None
         self.stamped = 0.0
+        self.scheduling = None
+
+    def waited(self):
+        return int(os.pread(self.scheduling, 64, 0).split()[1]) / 1e9 if self.scheduling else 0.0
 
     def process(self, number, ctx):
         self.value.value = f"{{number:0110d}}"
@@ -58,7 +78,9 @@ class Keep(KeyedProcessFunction):
             self.stamped = now
             if self.stamps is None:
                 self.stamps = os.open({stamps!r} + f"/{{os.getpid()}}-{{id(self)}}", os.O_WRONLY | os.O_CREAT)
-            os.write(self.stamps, struct.pack("dd", now, time.thread_time()))
+                self.scheduling = os.open(SCHEDULING, os.O_RDONLY) if os.path.exists(SCHEDULING) else None
+            numbers = now, time.thread_time(), self.waited(), collector["seconds"]
+            os.write(self.stamps, struct.pack("dddd", *numbers))
         return ()
 
 
@@ -72,6 +94,31 @@ updated = job.source(SequenceSource(KEYS, 10**12, rate={rate}), uid="updates")
     .sink(PrintSink(), uid="out")
 )
 """
+
+
+class Stamp(NamedTuple):
+    """What a subtask notes when it processes a record, in seconds; of its thread, but for the moment.
+
+    computed: the processor's time. waited: ready to run, while others had the processors. collected: of what it
+    computed, the time of the garbage collector.
+    """
+
+    moment: float = 0.0
+    computed: float = 0.0
+    waited: float = 0.0
+    collected: float = 0.0
+
+    def since(self, before: Stamp) -> Stamp:
+        """The differences."""
+        return Stamp(*(mine - theirs for mine, theirs in zip(self, before, strict=True)))
+
+    def made_of(self) -> str:
+        """What a gap was made of. What is left is waiting for the interpreter, the disk or input."""
+        return (
+            f"{self.moment * 1000:.0f} ms = computed {self.computed * 1000:.0f} (collector {self.collected * 1000:.0f})"
+            f" + waited for a processor {self.waited * 1000:.0f}"
+            f" + else {max(0.0, self.moment - self.computed - self.waited) * 1000:.0f}"
+        )
 
 
 @dataclass
@@ -120,25 +167,30 @@ class Bench:
 
     def all_stamps(self, since: float) -> list[float]:
         """When records were processed, in any subtask."""
-        return sorted(stamp for path in self.stamps.iterdir() for stamp, _ in stamps_in(path) if stamp >= since)
+        return sorted(
+            stamp.moment for path in self.stamps.iterdir() for stamp in stamps_in(path) if stamp.moment >= since
+        )
 
     def gap_ms(self, since: float) -> float:
         """The longest time without a record, in ms."""
         return max((b - a for a, b in pairwise([since, *self.all_stamps(since)])), default=0.0) * 1000
 
-    def pause(self, what: str, since: float) -> None:
-        """The longest time for which one subtask that goes on processed no record, and how much of it it computed."""
-        gaps = [
-            (after - before, after_cpu - before_cpu)
+    def gaps(self, since: float, until: float = float("inf")) -> list[Stamp]:
+        """What passed between two records of one subtask, for all that begin in [since, until)."""
+        return [
+            after.since(before)
             for path in self.stamps.iterdir()
-            for (before, before_cpu), (after, after_cpu) in pairwise(stamps_in(path))
-            if before >= since
+            for before, after in pairwise(stamps_in(path))
+            if since <= before.moment < until
         ]
-        longest, computed = max(gaps, default=(0.0, 0.0))
-        self.row(what, longest * 1000, "ms", 50)
-        most = max((cpu for _, cpu in gaps), default=0.0)
-        print(f"      it computed for {computed * 1000:.0f} ms of it; for {most * 1000:.0f} ms between any two records",
-              flush=True)  # fmt: skip
+
+    def pause(self, what: str, since: float) -> None:
+        """The longest time for which one subtask that goes on processed no record, and what it was made of."""
+        gaps = self.gaps(since)
+        longest = max(gaps, key=attrgetter("moment"), default=Stamp())
+        busiest = max(gaps, key=attrgetter("computed"), default=Stamp())
+        self.row(what, longest.moment * 1000, "ms", 50)
+        print(f"      {longest.made_of()}; the most computed between two records: {busiest.made_of()}", flush=True)
 
     # ------------------------------------------------------------------ what is done
 
@@ -172,13 +224,19 @@ class Bench:
         """Ten checkpoints, with one per cent of the entries changed before each."""
         self.shell("checkpoint", "big-state")
         taken = []
-        began = time.monotonic()
+        spans = []
         for _ in range(CHECKPOINTS):
             time.sleep(CHANGE_SECONDS)
+            began = time.monotonic()
             taken.append(self.data("checkpoint", "big-state"))
+            time.sleep(MERGE_SECONDS)
+            spans.append((began, time.monotonic()))
         self.row("incremental checkpoint, % of the full one (median of 10)",
                  100 * median(one["bytes"] for one in taken) / self.full_bytes(), "%", 5)  # fmt: skip
-        self.pause("longest pause of the record path meanwhile", began)
+        pauses = [max(self.gaps(*span), key=attrgetter("moment"), default=Stamp()) for span in spans]
+        self.row("longest pause of the record path meanwhile (median of 10)",
+                 1000 * median(pause.moment for pause in pauses), "ms", 50)  # fmt: skip
+        print(f"      the longest of all: {max(pauses, key=attrgetter('moment')).made_of()}", flush=True)
         print(f"      they took {median(one['duration_ms'] for one in taken)} ms (median)", flush=True)
 
     def kill(self) -> None:
@@ -191,7 +249,7 @@ class Bench:
         while not (set(self.stamps.iterdir()) - before):
             time.sleep(0.01)
         time.sleep(1.0)
-        again = min(stamps_in(path)[0][0] for path in set(self.stamps.iterdir()) - before)
+        again = min(stamps_in(path)[0].moment for path in set(self.stamps.iterdir()) - before)
         self.row("recovery after kill -9: first record again", again - killed, "s", 3)
         time.sleep(5.0)
         self.pause("longest pause after that, while state moves over", again)
@@ -249,11 +307,10 @@ class Bench:
         return all(passed for *_, passed in self.rows)
 
 
-def stamps_in(path: Path) -> list[tuple[float, float]]:
-    """(moment, processor time of the thread) of each stamp of a subtask."""
+def stamps_in(path: Path) -> list[Stamp]:
+    """The stamps of a subtask."""
     data = path.read_bytes()
-    numbers = array("d", data[: len(data) // 16 * 16])
-    return list(zip(numbers[::2], numbers[1::2], strict=True))
+    return [Stamp(*numbers) for numbers in STAMP.iter_unpack(data[: len(data) // STAMP.size * STAMP.size])]
 
 
 def main() -> int:

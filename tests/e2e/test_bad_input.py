@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -443,3 +444,61 @@ def test_an_answer_that_finds_a_full_disk(shell: Shell, arguments: list[str]) ->
     shell.prefix = ("sh", "-c", 'exec "$@" > /dev/full', "sh")
 
     assert_refused(shell.run(*arguments), 1, "cannot write to standard output: No space left on device")
+
+
+def test_a_first_start_that_is_refused_leaves_no_job_and_can_be_mended(shell: Shell) -> None:
+    shell.write("good.py", GOOD)
+    shell.write("out/mine", "a file of somebody else\n")
+
+    refused = shell.run("run", "good.py", "--plain")
+    listed = shell.run_ok("list", "--json").json()
+    shell.run_ok("run", "good.py", "--plain", "--take-output")
+
+    assert_refused(refused, 1, "it is not empty")
+    assert listed == []
+    assert sorted(committed(shell.folder / "out")) == [1, 2, 3]
+
+
+def test_what_a_job_file_prints_as_it_is_loaded_is_no_line_of_json(shell: Shell) -> None:
+    shell.write("good.py", "print('loading')\n" + GOOD)
+
+    done = shell.run_ok("run", "good.py", "--json")
+
+    assert [json.loads(line)["event"] for line in done.out.splitlines()][-1] == "finished"
+    assert "loading" in done.err
+
+
+# ------------------------------------------------------------------------------------ the output of a job that runs
+
+
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [
+        ("open('out/.flowpoint-owner', 'w')", "cannot understand"),
+        ("os.rename('out', 'gone')", "while the job ran"),
+        ("(os.rename('out', 'gone'), os.mkdir('out'))", "while the job ran"),
+    ],
+)
+def test_what_no_restart_can_mend_in_the_output_ends_the_job(shell: Shell, does: str, said: str) -> None:
+    shell.write(
+        "spoils.py",
+        f"""
+import os
+from flowpoint import Job
+from flowpoint.connectors import FileSink, SequenceSource
+
+def spoil(n):
+    if n == 30:
+        {does}
+    return n
+
+job = Job("spoils", config={{"checkpoint.interval": "100ms"}})
+numbers = job.source(SequenceSource(0, 1_000_000, rate=100), uid="numbers", parallelism=1)
+numbers.map(spoil, uid="spoils", parallelism=1).sink(FileSink("out", format="jsonl"), uid="out", parallelism=1)
+""",
+    )
+
+    done = shell.run("run", "spoils.py", timeout=60)
+
+    assert_refused(done, 1, said)
+    assert "restarting" not in done.out + done.err

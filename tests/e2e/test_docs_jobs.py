@@ -1,8 +1,11 @@
-"""The jobs in docs/operators.md and docs/connectors.md run as they stand there, and do what the text says."""
+"""The jobs and tests in docs/ run as they stand there, and do what the text says."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 from tests.e2e.shell import ROOT, Shell, committed
@@ -40,3 +43,24 @@ def test_a_source_and_a_sink_of_ones_own_lose_and_double_nothing(shell: Shell) -
 
     lines = [line for part in Path(shell.folder / "lines").iterdir() for line in part.read_text().split()]
     assert sorted(map(int, lines)) == list(range(1000))
+
+
+def test_the_tests_on_the_page_about_testing_pass(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "testing.md").read_text()
+    files = re.findall(r"```python\n# (test_\w+\.py)\n(.*?)```", page, re.DOTALL)
+    for name, text in files:
+        (tmp_path / name).write_text(text)
+
+    told = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+    assert len(files) == page.count("```python")
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "7 passed" in told.stdout

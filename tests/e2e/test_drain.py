@@ -93,3 +93,14 @@ def test_a_drained_job_is_run_again_only_with_the_flag_that_says_so(shell: Shell
     assert refused.code == 1
     assert "--resume-drained" in refused.sentence
     assert resumed.wait().code == 0
+
+
+def test_the_last_figures_count_what_the_drain_has_written(shell: Shell) -> None:
+    running = start(shell)
+    shell.run_ok("stop", "totals", "--drain")
+    running.wait()
+
+    ended = shell.run("status", "totals", "--json").json()
+
+    assert ended["records_out"] == len(totals(shell))
+    assert {one["rate"] for one in ended["operators"]} == {None}

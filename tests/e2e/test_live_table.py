@@ -13,6 +13,7 @@ import termios
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from tests.e2e.shell import Shell
 
@@ -71,6 +72,10 @@ class Terminal:
         """What the terminal's driver turns into SIGINT for everybody in the foreground."""
         os.write(self._master, b"\x03")
 
+    def close(self) -> None:
+        """As when its window is closed: everybody in it gets SIGHUP."""
+        os.close(self._master)
+
     def wait_for(self, condition: Callable[[str], object]) -> str:
         """The first picture that is as wanted."""
         end = time.monotonic() + 20
@@ -83,7 +88,8 @@ class Terminal:
         """Until the command has ended and everything that it drew is here."""
         self._reader.join(15)
         _, status = os.waitpid(self._pid, 0)
-        os.close(self._master)
+        with suppress(OSError):  # closed already
+            os.close(self._master)
         return os.waitstatus_to_exitcode(status)
 
 
@@ -108,3 +114,17 @@ def test_the_table_shows_whom_to_kill_and_what_happens_then_and_stays_whole(shel
     assert lines[last + 1].startswith("printed output, ")
     assert set(lines[last + 2 :]) == {"a word from the job"}
     assert "a word from the job" in shell.run_ok("logs", "speaking").out
+
+
+def test_a_terminal_that_is_closed_stops_the_job_after_a_last_checkpoint_and_the_status_says_so(shell: Shell) -> None:
+    shell.write("job.py", SPEAKING)
+    terminal = Terminal(shell, "run", "job.py", "-p", "2", "--set", "checkpoint.interval=300ms")
+    terminal.wait_for(lambda screen: "last checkpoint 1" in screen)
+
+    terminal.close()
+    code = terminal.wait()
+
+    assert code == 130
+    ended = shell.run("status", "speaking", "--json").json()
+    assert (ended["state"], ended["reason"]) == ("STOPPED", "the terminal that it ran in was closed")
+    assert ended["operators"][0]["records_in"] == ended["records_in"]

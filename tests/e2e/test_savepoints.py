@@ -185,9 +185,9 @@ def test_a_savepoint_that_fails_leaves_the_job_running_and_nothing_behind(shell:
 
     assert refused.code == 2
     assert "is not a folder" in refused.sentence
-    assert failed.code == stopped.code == 1
-    assert "savepoint" in failed.sentence
-    assert "runs on" in stopped.sentence
+    assert failed.code == stopped.code == 2
+    assert "nothing can be written there" in failed.sentence
+    assert "nothing can be written there" in stopped.sentence
     assert shell.status("counts")["restarts"] == 0
     running.wait(60)
     assert written(shell.folder / "out") == expected()

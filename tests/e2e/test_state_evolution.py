@@ -97,3 +97,19 @@ def test_a_removed_state_and_a_removed_operator_are_left_behind_only_when_told_t
     assert "state 'extra' of operator 'book' is left behind" in allowed.out
     assert "the state of operator 'n' is left behind" in allowed.out
     assert "left behind" not in later.out
+
+
+def test_the_check_says_what_it_sees_of_a_changed_key_function_that_the_run_then_refuses(shell: Shell) -> None:
+    first, _, _ = VERSIONS
+    run_for_a_while(shell, first)
+    keyed_by_text = first.replace("key_by(lambda amount: amount)", "key_by(lambda amount: str(amount))")
+
+    same = shell.run_ok("migrate", newest_checkpoint(shell), "accounts.py", "--check")
+    shell.write("accounts.py", keyed_by_text)
+    trial = shell.run_ok("migrate", newest_checkpoint(shell), "accounts.py", "--check")
+    refused = shell.run("run", "accounts.py", "-p", "2", "--plain")
+
+    assert "key_by" not in same.out
+    assert "note: the key_by of operator 'book' has changed: keys are stored as number" in trial.out
+    assert refused.code == 1
+    assert "its keys are stored as number, and its changed key_by gives str" in refused.err

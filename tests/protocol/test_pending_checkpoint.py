@@ -94,7 +94,7 @@ def test_when_a_subtask_declines_then_the_checkpoint_has_failed_and_says_who_and
 
     assert checkpoint.decline(3, B, "disk full") is AckOutcome.ACCEPTED
     assert checkpoint.failure is CheckpointFailure.DECLINED
-    assert checkpoint.failure_detail == "subtask 0#1: disk full"
+    assert checkpoint.failure_detail == "0#1: disk full"
     assert checkpoint.is_closed
 
 

@@ -303,6 +303,19 @@ def test_when_the_output_was_handed_on_then_the_job_is_refused_and_told_how_to_g
     assert "--from" in decision.reason
 
 
+def test_when_the_output_was_handed_on_drained_then_the_flag_that_goes_on_from_it_is_named_too():
+    log = [
+        told(1, "attempt"),
+        told(2, "checkpoint", checkpoint=1),
+        told(3, "stopped", checkpoint=1, savepoint="/sp/5", drained=True),
+    ]
+
+    decision = choose(log, {}, can_take_back=True)
+
+    assert isinstance(decision, Refuse)
+    assert "--from and --resume-drained" in decision.reason
+
+
 def test_when_a_plain_stop_is_the_last_entry_then_the_job_goes_on():
     log = [told(1, "attempt"), told(2, "checkpoint", checkpoint=1), told(3, "stopped", checkpoint=1)]
 

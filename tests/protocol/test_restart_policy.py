@@ -108,6 +108,17 @@ def test_when_the_same_user_error_comes_three_times_without_a_checkpoint_then_th
     assert "3 times" in verdict.reason
 
 
+def test_when_the_engine_meets_the_same_bug_three_times_without_a_checkpoint_then_the_job_fails():
+    policy = RestartPolicy(RestartSettings())
+    bug = replace(LOST, kind="InternalError", message="a barrier came twice")
+    delays(policy, 2, bug)
+
+    verdict = policy.failure(2.0, bug)
+
+    assert isinstance(verdict, GiveUp)
+    assert "a barrier came twice (the job failed with this error 3 times" in verdict.reason
+
+
 def test_when_a_checkpoint_completes_between_then_the_same_user_error_is_counted_anew():
     policy = RestartPolicy(RestartSettings())
     delays(policy, 2, USER)

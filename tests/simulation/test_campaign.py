@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from flowpoint.sim.database import EVICTED
 from flowpoint.sim.report import Campaign, Outcome
 from flowpoint.sim.run import simulate
 from flowpoint.sim.scenario import JobScenario
+from flowpoint.sim.world import MOVING
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 100
@@ -26,6 +28,7 @@ from flowpoint.sim.scenario import JobScenario
 print([simulate(seed, JobScenario).digest for seed in reversed(range({AGAIN}))])
 """
 REACHED = (
+    EVICTED,
     "bit rot",
     "checkpoint with channel state",
     "declined while restoring",
@@ -42,6 +45,7 @@ REACHED = (
     "fault pause_worker",
     "fault user_errors",
     "killed coordinator in",
+    MOVING,
     "power failure: coordinator in",
     "restored channel state",
     "trapped coordinator",

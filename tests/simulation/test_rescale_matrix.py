@@ -10,9 +10,11 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
+from flowpoint.sim.database import EVICTED
 from flowpoint.sim.report import Outcome
 from flowpoint.sim.rescales import CELLS, RescaleScenario, Snapshot
 from flowpoint.sim.run import simulate
+from flowpoint.sim.world import MOVING
 
 PROCESSES = 2
 
@@ -28,6 +30,8 @@ def test_every_cell_of_the_rescale_matrix_is_exact_and_was_cut_where_it_should_b
 
     outcomes = [outcome for batch in batches for outcome in batch]
     assert [outcome.tell() for outcome in outcomes if not outcome.ok] == []
+    assert all(outcome.marks[MOVING] for outcome in outcomes)
+    assert any(outcome.marks[EVICTED] for outcome in outcomes)
     for snapshot in Snapshot:
         cells = [outcome for outcome in outcomes if outcome.marks[f"cut {snapshot}"]]
         assert len(cells) == len(CELLS) // len(Snapshot)

@@ -81,11 +81,14 @@ class NoTimers:
 class SideOutputs:
     """Collects what goes into the side outputs of one function that somebody takes; the rest goes nowhere."""
 
-    __slots__ = ("_sharing", "_stamps", "_untaken", "_values", "_warn")
+    __slots__ = ("_sharing", "_stamps", "_takes_all", "_untaken", "_values", "_warn")
 
-    def __init__(self, tags: Iterable[str], sharing: Sharing, warn: Callable[[str], None]) -> None:
-        """`sharing`: of the function's state. `warn`: takes text for a person."""
-        self._values: dict[str, list[Any]] = {tag: [] for tag in tags}
+    def __init__(self, tags: Iterable[str] | None, sharing: Sharing, warn: Callable[[str], None]) -> None:
+        """`tags`: those that somebody takes; None: all. `sharing`: of the function's state. `warn`: takes text for a
+        person.
+        """
+        self._takes_all = tags is None
+        self._values: dict[str, list[Any]] = {tag: [] for tag in tags or ()}
         self._stamps: dict[str, list[int | None]] = {tag: [] for tag in self._values}
         self._sharing = sharing
         sharing.aside = self._values
@@ -100,6 +103,9 @@ class SideOutputs:
             self._stamps[tag].append(timestamp)
         elif not isinstance(tag, str):
             raise UserCodeError(f"ctx.output got the tag {tag!r}, a {type(tag).__name__}: a tag is a str")
+        elif self._takes_all:
+            self._values[tag], self._stamps[tag] = [], []
+            self.add(tag, value, timestamp)
         elif self._values and tag not in self._untaken:
             # Nobody takes any: that is meant. Somebody takes another one: it may be a slip of the pen.
             self._untaken.add(tag)

@@ -66,12 +66,14 @@ class Process:
         *,
         keyed: KeyedParts | None = None,
         access: BroadcastAccess | None = None,
-        side_tags: Iterable[str] = (),
+        side_tags: Iterable[str] | None = (),
         has_event_time: bool = False,
         watermark: int = WATERMARK_MIN,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`access`: of the broadcast state. `watermark`: the saved one (rule 15). `warn`: takes text for a person."""
+        """`access`: of the broadcast state. `side_tags`: of the side outputs that somebody takes; None: all. `watermark`:
+        the saved one (rule 15). `warn`: takes text for a person.
+        """
         self.uid = uid
         self.timers_dropped = 0
         self._function = function

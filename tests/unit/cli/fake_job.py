@@ -35,6 +35,8 @@ class FakeJob:
     def __init__(self, name: str = "words") -> None:
         self.name = name
         self.calls: list[str] = []
+        self.listed = [CHECKPOINT]
+        self.stalled: float | None = None
         self.checkpoint_error: Exception | None = None
         self.checkpoint_gate = asyncio.Event()
         self.checkpoint_gate.set()
@@ -44,6 +46,7 @@ class FakeJob:
     def status(self) -> Data:
         self.calls.append("status")
         operator = {"uid": "counts", "name": "count", "parallelism": 2, "records_in": 1000, "records_out": 1000}
+        operator |= {"busy": 0.5, "stalled": self.stalled}
         return {
             "name": self.name,
             "state": "RUNNING",
@@ -77,7 +80,7 @@ class FakeJob:
         ]
 
     async def checkpoints(self) -> list[Data]:
-        return [CHECKPOINT]
+        return self.listed
 
     async def checkpoint(self) -> Data:
         self.calls.append("checkpoint")
@@ -92,7 +95,7 @@ class FakeJob:
 
     async def rescale(self, parallelism: int) -> Data:
         self.calls.append(f"rescale {parallelism}")
-        return self.status()
+        return self.status() | {"rescaled": parallelism != 2}
 
     async def stop(self, to: str = "", *, drain: bool = False) -> Data:
         self.calls.append("stop drained" if drain else "stop")

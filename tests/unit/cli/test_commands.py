@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -65,6 +66,41 @@ async def test_checkpoints_of_a_running_job_come_from_the_job(home: Home, capsys
     assert "chk-3-a2" in capsys.readouterr().out
 
 
+async def test_a_pending_checkpoint_is_shown_with_how_long_it_has_been_running(home: Home, capsys: Captured) -> None:
+    job = FakeJob()
+    started = time.time_ns() // 1_000_000 - 90_000
+    job.listed = [CHECKPOINT | {"state": "pending", "started": started, "duration_ms": None, "bytes": None}]
+    async with serving(home, job):
+        assert await shell("checkpoints", "words") == 0
+
+    row = capsys.readouterr().out.splitlines()[1]
+    assert "1 m 30 s so far" in row and " - " in row
+
+
+async def test_a_checkpoint_that_takes_long_says_what_it_waits_for(
+    home: Home, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "PATIENCE_SECONDS", 0.01)
+    job = FakeJob()
+    job.stalled = 12.0
+    job.checkpoint_gate.clear()
+    told = ""
+
+    async with serving(home, job):
+        waiting = asyncio.create_task(shell("checkpoint", "words"))
+        async with asyncio.timeout(10):
+            while "\n" not in told:
+                await asyncio.sleep(0.001)
+                told += capsys.readouterr().err
+        job.checkpoint_gate.set()
+        assert await waiting == 0
+
+    assert told == (
+        "waiting for every operator of job 'words' to pass the barrier and write its state"
+        " (at work on the same records: counts for 12.0 s)\n"
+    )
+
+
 def test_checkpoints_of_a_job_that_ended_come_from_its_storage(
     home: Home, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +124,13 @@ async def test_a_command_is_carried_out_and_tells_so(home: Home, capsys: Capture
         assert json.loads(capsys.readouterr().out)
 
     assert job.calls.count(command) == 2
+
+
+async def test_a_rescale_to_what_there_is_says_that_nothing_was_changed(home: Home, capsys: Captured) -> None:
+    async with serving(home, FakeJob()):
+        assert await shell("rescale", "words", "-p", "2") == 0
+
+    assert capsys.readouterr().out == "job 'words' runs with parallelism 2 already: nothing was changed\n"
 
 
 async def test_a_stop_that_takes_long_says_what_it_waits_for_and_how_to_end_it_at_once(
@@ -274,6 +317,38 @@ def test_logs_shows_events_with_their_tracebacks(home: Home, capfdbinary: pytest
     ]
 
 
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 5000, 20_000])
+def test_logs_shows_the_last_lines(home: Home, capfdbinary: pytest.CaptureFixture[bytes], count: int) -> None:
+    claim = claimed(home)
+    lines = [f"line {number}\n".encode() for number in range(10_000)]
+    claim.folder.log.write_bytes(b"".join(lines))
+    claim.release("finished", ended=1)
+
+    assert execute(["logs", "words", "-n", str(count)]) == 0
+
+    assert capfdbinary.readouterr().out == b"".join(lines[-count:] if count else [])
+
+
+def test_a_line_that_is_being_written_is_the_last_one(home: Home, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    claim = claimed(home)
+    claim.folder.log.write_bytes(b"one\ntwo\nthr")
+    claim.release("finished", ended=1)
+
+    assert execute(["logs", "words", "-n", "2"]) == 0
+
+    assert capfdbinary.readouterr().out == b"two\nthr"
+
+
+def test_following_begins_with_the_last_ten_lines(home: Home, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    claim = claimed(home)
+    claim.folder.log.write_bytes(b"".join(b"%d\n" % number for number in range(50)))
+    claim.release("finished", ended=1)
+
+    assert execute(["logs", "words", "-f"]) == 0
+
+    assert capfdbinary.readouterr().out.split() == [b"%d" % number for number in range(40, 50)]
+
+
 async def test_logs_follows_until_the_job_has_ended(home: Home, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     claim = claimed(home)
     log = JobLog(claim.folder.log)
@@ -394,6 +469,39 @@ def test_a_job_is_forgotten_with_its_checkpoints_and_says_what_went(home: Home, 
     assert str(home.checkpoints("words")) in told and str(home.job("words").path) in told
     assert home.known_jobs() == []
     claimed(home).release("finished", ended=2)
+
+
+def test_several_jobs_are_forgotten_at_once_and_none_when_one_is_unknown(home: Home, capsys: Captured) -> None:
+    for name in ("words", "lines"):
+        claimed(home, name).release("finished", ended=1)
+
+    assert execute(["forget", "words", "nobody"]) == 3
+    assert home.known_jobs() == ["lines", "words"]
+    capsys.readouterr()
+    assert execute(["forget", "words", "lines", "--json"]) == 0
+
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["words", "lines"]
+    assert home.known_jobs() == []
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [("status wo", ["plain,words"]), ("forget li", ["plain,lines"]), ("run jo", ["file,jo"]), ("sto", ["plain,stop"])],
+)
+def test_the_shell_completes_names_of_jobs_and_files(
+    home: Home, capsys: Captured, monkeypatch: pytest.MonkeyPatch, line: str, wanted: list[str]
+) -> None:
+    for name in ("words", "lines"):
+        claimed(home, name).release("finished", ended=1)
+    words = ["flowpoint", *line.split()]
+    monkeypatch.setenv("_FLOWPOINT_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", " ".join(words))
+    monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+
+    with pytest.raises(SystemExit):
+        execute([])
+
+    assert capsys.readouterr().out.split() == wanted
 
 
 def test_checkpoints_can_be_kept_when_a_job_is_forgotten(home: Home, capsys: Captured) -> None:

@@ -218,6 +218,40 @@ def test_an_interrupt_is_exit_code_130(play: Callable[[Play], None], capsys: Cap
     assert execute(["run", "job.py"]) == 130
 
 
+def test_what_a_job_file_prints_as_it_is_loaded_is_no_json(play: Callable[[Play], None], capsys: Captured) -> None:
+    def talking(options: RunOptions, view: RunView) -> int:
+        print("loading the dictionary")
+        return finishing(options, view)
+
+    play(talking)
+
+    assert execute(["run", "job.py", "--json"]) == 0
+
+    shown = capsys.readouterr()
+    assert [json.loads(line)["event"] for line in shown.out.splitlines()] == ["started", "running", "finished"]
+    assert shown.err == "loading the dictionary\n"
+
+
+def test_why_a_job_failed_comes_once_also_when_it_never_started(play: Callable[[Play], None], capsys: Captured) -> None:
+    def refused(_options: RunOptions, view: RunView) -> int:
+        view.on_event(Event(EventKind.FAILED, "job words failed: it has handed its output on", {"name": "words"}))
+        return 1
+
+    play(refused)
+
+    assert execute(["run", "job.py", "--plain"]) == 1
+
+    shown = capsys.readouterr()
+    assert shown.out.endswith(" job words failed\n")
+    assert shown.err == "flowpoint: job words failed: it has handed its output on\n"
+
+
+def test_an_option_without_its_value_says_where_to_read_on(capsys: Captured) -> None:
+    assert execute(["run", "job.py", "--from"]) == 2
+
+    assert capsys.readouterr().err == "flowpoint: option '--from' requires an argument; see `flowpoint run --help`\n"
+
+
 def test_a_reader_who_has_gone_does_not_end_the_job() -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -262,6 +296,59 @@ class TestLiveTable:
 
         assert all(len(line) <= 40 for line in last.replace("\r", "").splitlines())
 
+    def picture(self, width: int, *, is_last: bool = False, workers: bool = True) -> str:
+        """One picture of a job of nine operators in one chain."""
+        from rich.console import Console
+
+        names = [f"operator-{number}" for number in range(9)]
+        status = FakeJob().status()
+        status["operators"] = [status["operators"][0] | {"uid": name} for name in names]
+        worker = FakeJob().workers()[0] | {"rate": 12345.6, "subtasks": [f"{name}#0" for name in names]}
+        console = Console(file=io.StringIO(), width=width)
+        with console.capture() as captured:
+            console.print(live.render(status, [worker] if workers else [], [], width, is_last=is_last))
+        return captured.get()
+
+    @pytest.mark.parametrize("width", [40, 80, 100])
+    def test_where_there_is_little_room_names_are_cut_and_pids_and_rates_stay(self, width: int) -> None:
+        lines = self.picture(width).splitlines()
+
+        worker = next(line for line in lines if "4711" in line)
+        operator = next(line for line in lines if "operator-8" in line)
+        assert "12,346" in worker and worker.endswith("…") and len(worker) <= width
+        assert "12,346" in operator and "25%" in operator
+        assert any("pid" in line and "records/s" in line for line in lines)
+        assert any("back-pressure" in line for line in lines)
+
+    def test_ctrl_c_is_shown_in_a_line_of_its_own_which_the_last_picture_does_not_have(self) -> None:
+        assert self.picture(80).endswith("\n\n")
+        assert not self.picture(80, is_last=True).endswith("\n\n")
+
+    def test_a_job_without_workers_has_no_table_of_them(self) -> None:
+        assert "pid" not in self.picture(80, workers=False)
+
+    def test_the_cursor_is_visible_while_the_table_stands(self) -> None:
+        from rich.console import Console
+
+        out = io.StringIO()
+        with live.LiveTable(Console(file=out, width=80, force_terminal=True)) as view:
+            view.refresh(FakeJob().status(), FakeJob().workers())
+            drawn = out.getvalue()
+
+        assert drawn.rfind("\x1b[?25h") > drawn.rfind("\x1b[?25l")
+
+    def test_who_is_at_work_on_the_same_records_for_long_is_named(self) -> None:
+        status = FakeJob().status()
+        status["operators"][0] |= {"busy": 1.0, "stalled": 12.0}
+
+        from rich.console import Console
+
+        console = Console(file=io.StringIO(), width=80)
+        with console.capture() as captured:
+            console.print(live.render(status, [], [], 80))
+
+        assert "at work on the same records: counts for 12.0 s" in captured.get()
+
     def test_a_long_event_goes_on_in_the_next_line_and_a_very_long_one_ends_in_an_ellipsis(self) -> None:
         status = FakeJob().status()
         events = [("12:00:00", Event(EventKind.WARNING, f"{'so long ' * times}end")) for times in (10, 100)]
@@ -270,7 +357,7 @@ class TestLiveTable:
 
         console = Console(file=io.StringIO(), width=60)
         with console.capture() as captured:
-            console.print(live.render(status, [], events))
+            console.print(live.render(status, [], events, 60))
 
         text = " ".join(captured.get().split())
         assert "warning: " + "so long " * 10 + "end" in text

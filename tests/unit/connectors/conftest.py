@@ -116,7 +116,7 @@ class ForgetfulDisk:
         data = self._names[path].data[offset:]
         return data if size < 0 else data[:size]
 
-    async def create(self, path: str) -> _MemoryFile:
+    async def create(self, path: str, *, private: bool = True) -> _MemoryFile:
         if self.take_turns:
             await asyncio.sleep(0)
         self.operation("create", path)
@@ -166,7 +166,7 @@ class ForgetfulDisk:
         inode = self._names.get(path)
         return None if inode is None else FileStat(len(inode.data), 0, False)
 
-    async def make_dirs(self, path: str) -> None:
+    async def make_dirs(self, path: str, *, private: bool = True) -> None:
         self.operation("make_dirs", path)
 
     async def sync_dir(self, path: str) -> None:
@@ -232,7 +232,7 @@ class World:
         )
 
     def context(self, **changes: Any) -> ConnectorContext:
-        return replace(self._context, metrics={}, **changes)
+        return replace(self._context, metrics={}, shared={}, **changes)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,16 @@ import pytest
 from flowpoint.connectors import FileSink, part_writer
 from flowpoint.connectors.part_names import Part, final_name, hidden_name, parse_final, parse_hidden
 from flowpoint.connectors.published import announce, published_up_to
-from flowpoint.errors import BadRecordError, ForeignOutputError, LostOutputError, PlanError, SnapshotError, StorageError
+from flowpoint.errors import (
+    FINAL_ERRORS,
+    BadRecordError,
+    DamagedOutputError,
+    ForeignOutputError,
+    LostOutputError,
+    PlanError,
+    SnapshotError,
+    StorageError,
+)
 from flowpoint.host.disk import SystemDisk
 from flowpoint.runtime.contracts import ConnectorContext
 from tests.unit.connectors.conftest import Crash, World
@@ -197,6 +207,22 @@ def system() -> Iterator[World]:
     """A world on the real file system, with all that a sink does to it."""
     with ThreadPoolExecutor(1) as executor:
         yield World(SystemDisk(executor))
+
+
+async def test_output_has_the_rights_that_the_umask_leaves_and_markers_are_private(
+    system: World, tmp_path: Path
+) -> None:
+    before = os.umask(0o027)
+    try:
+        sink = FileSink(tmp_path / "deep" / "out")
+        await sink.begin(system.context())
+        await sink.commit(await write_part(sink, system.context(), 1, "a"), system.context())
+    finally:
+        os.umask(before)
+
+    out = tmp_path / "deep" / "out"
+    assert [path.stat().st_mode & 0o777 for path in (out.parent, out, *out.glob("part-*"))] == [0o750, 0o750, 0o640]
+    assert {path.stat().st_mode & 0o777 for path in out.glob(".*")} == {0o600}
 
 
 async def test_when_the_folder_was_moved_then_what_the_failure_says_to_do_mends_it(
@@ -420,6 +446,95 @@ async def test_when_the_folder_is_a_file_then_it_is_refused(memory: World, sink:
 
     with pytest.raises(ForeignOutputError, match="/out: it is a file"):
         await sink.begin(memory.context())
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"{}", b'{"lineage": 5, "checkpoint": "x"}', b"\xff\0", b"[" * 99999]
+)
+@pytest.mark.parametrize("damaged", [".flowpoint-owner", ".committed-out-000-lin1"])
+async def test_what_flowpoint_keeps_in_the_folder_and_is_damaged_ends_the_job(
+    memory: World, sink: FileSink, damaged: str, content: bytes
+) -> None:
+    ctx = memory.context()
+    await sink.begin(ctx)
+    await sink.commit(await write_part(sink, ctx, 1, "a"), ctx)
+    following = await write_part(sink, ctx, 2, "b")
+    memory.disk.put(f"{FOLDER}/{damaged}", content)
+
+    for step in (sink.commit(following, ctx), sink.begin(memory.context(attempt=2))):
+        with pytest.raises(FINAL_ERRORS, match=f"cannot understand {FOLDER}/{damaged}: it is not what FlowPoint wrote"):
+            await step
+
+
+async def test_a_damaged_marker_is_mended_by_what_the_failure_says_to_do(memory: World, sink: FileSink) -> None:
+    ctx = memory.context()
+    await sink.begin(ctx)
+    prepared = await write_part(sink, ctx, 1, "a")
+    memory.disk.put(f"{FOLDER}/.flowpoint-owner", b"")
+    with pytest.raises(DamagedOutputError, match="remove it and run the job once with --take-output"):
+        await sink.commit(prepared, ctx)
+
+    await memory.disk.remove(f"{FOLDER}/.flowpoint-owner")
+    again = memory.context(attempt=2, restored_checkpoint=1, take_output=True)
+    await sink.begin(again)
+    await sink.commit(prepared, again)
+
+    assert visible_records(memory) == ["a"]
+
+
+async def test_what_stands_in_the_place_of_a_part_ends_the_job(system: World, tmp_path: Path) -> None:
+    sink = FileSink(tmp_path / "out")
+    await sink.begin(system.context())
+    prepared = await write_part(sink, system.context(), 1, "a")
+    (tmp_path / "out" / prepared["final"]).mkdir()
+
+    with pytest.raises(FINAL_ERRORS, match=f"cannot publish .*{prepared['final']}: .*move it away"):
+        await sink.commit(prepared, system.context())
+
+
+async def test_when_the_folder_is_deleted_while_the_job_runs_then_the_next_part_ends_the_job(
+    system: World, tmp_path: Path
+) -> None:
+    sink = FileSink(tmp_path / "out")
+    await sink.begin(system.context())
+    writer = await sink.open(system.context())
+    shutil.rmtree(tmp_path / "out")
+
+    await writer.write(["a"])
+    with pytest.raises(LostOutputError, match="the folder was deleted or moved while the job ran"):
+        await writer.prepare(1)
+    await writer.close()
+
+
+async def test_when_the_folder_is_moved_while_a_part_is_written_then_that_ends_the_job(
+    system: World, tmp_path: Path
+) -> None:
+    sink = FileSink(tmp_path / "out")
+    await sink.begin(system.context())
+    writer = await sink.open(system.context())
+    await writer.write(["a" * part_writer.BLOCK])
+    (tmp_path / "out").rename(tmp_path / "gone")
+
+    with pytest.raises(LostOutputError, match="the folder was deleted or moved while the job ran"):
+        await writer.prepare(1)
+    with pytest.raises(StorageError, match="does not go on after a failed write"):
+        await writer.write(["b"])
+    await writer.close()
+
+
+async def test_when_the_folder_is_replaced_while_the_job_runs_then_nothing_is_published_in_the_new_one(
+    system: World, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    sink = FileSink(out)
+    await sink.begin(system.context())
+    await sink.commit(await write_part(sink, system.context(), 1, "a"), system.context())
+    shutil.rmtree(out)
+    out.mkdir()
+    prepared = await write_part(sink, system.context(), 2, "b")
+
+    with pytest.raises(LostOutputError, match=r"\.flowpoint-owner is gone from it.* may be gone with it"):
+        await sink.commit(prepared, system.context())
 
 
 async def test_two_sinks_of_one_job_share_a_folder(memory: World, sink: FileSink) -> None:

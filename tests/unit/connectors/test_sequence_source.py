@@ -18,9 +18,18 @@ from tests.unit.connectors.conftest import World
 class Subtask:
     """Reads its splits as the runtime does: opens another one only when those that are open have nothing to give."""
 
-    def __init__(self, source: SequenceSource, world: World, parallelism: int = 1, index: int = 0) -> None:
+    def __init__(
+        self,
+        source: SequenceSource,
+        world: World,
+        parallelism: int = 1,
+        index: int = 0,
+        positions: list[int] | None = None,
+    ) -> None:
+        self._positions = positions
         self._source = source
         self._world = world
+        self._context = world.context()
         self._unopened = deque(source.splits()[index::parallelism])
         self._open: deque[Any] = deque()
         self.numbers: list[int] = []
@@ -45,7 +54,9 @@ class Subtask:
                 self._open.rotate(1)
 
     async def _open_next(self) -> None:
-        self._open.append(await self._source.open(self._unopened.popleft(), None, self._world.context()))
+        split = self._unopened.popleft()
+        position = None if self._positions is None else self._positions[int(split.id)]
+        self._open.append(await self._source.open(split, position, self._context))
 
 
 @pytest.mark.parametrize("rate", [None, 1e9])
@@ -76,7 +87,7 @@ async def test_a_reader_goes_on_at_the_position_of_another(
     split = source.splits()[5]
     reader = await source.open(split, None, memory.context())
     memory.clock.now += 1
-    first = await reader.read(2)
+    first = await reader.read(2) or await reader.read(2)
     position = json.loads(json.dumps(reader.position()))
 
     again = await source.open(split, position, memory.context())
@@ -100,15 +111,42 @@ async def test_the_rate_is_kept_over_all_subtasks(memory: World, rate: float, pa
         await reading.run_until(begin + seconds)
         total += len(reading.numbers)
 
-    assert total == pytest.approx(seconds * rate, abs=rate * 0.1 + 1)
+    assert total == pytest.approx(seconds * rate, abs=rate * 0.1 + 2)
 
 
-async def test_with_a_rate_numbers_come_about_in_their_order(memory: World) -> None:
-    subtask = Subtask(SequenceSource(0, 10**9, 1000), memory)
+@pytest.mark.parametrize("rate", [7, 1000, 200_000])
+@pytest.mark.parametrize("parallelism", [1, 3, 16])
+async def test_with_a_rate_each_subtask_gives_its_numbers_in_their_order(
+    memory: World, rate: float, parallelism: int
+) -> None:
+    subtask = Subtask(SequenceSource(0, 10**9, rate), memory, parallelism)
 
     await subtask.run_until(memory.clock.now + 2)
 
-    assert max(abs(number - i) for i, number in enumerate(subtask.numbers)) < 0.1 * 1000
+    ours = [number for number in range(subtask.numbers[-1] + 1) if number % 16 % parallelism == 0]
+    assert subtask.numbers == ours
+
+
+async def test_with_a_rate_a_subtask_goes_on_in_order_from_splits_that_are_not_in_step(memory: World) -> None:
+    positions = [(7 * split) % 30 for split in range(16)]
+    subtask = Subtask(SequenceSource(0, 2000, 1000), memory, positions=positions)
+
+    await subtask.run_until(memory.clock.now + 3)
+
+    assert subtask.numbers == [number for number in range(2000) if number // 16 >= positions[number % 16]]
+
+
+async def test_what_a_closed_reader_had_left_is_given_by_no_other(memory: World) -> None:
+    source, context = SequenceSource(0, 1000, 1e6), memory.context()
+    readers = [await source.open(split, None, context) for split in source.splits()[:2]]
+    for reader in readers:
+        await reader.read(10)
+    memory.clock.now += 1
+
+    await readers[1].close()
+
+    assert await readers[0].read(1000) == list(range(0, 1000, 16))
+    assert readers[1].position() == 0
 
 
 async def test_after_a_pause_of_the_consumer_the_rate_is_made_up_for(memory: World) -> None:
@@ -136,7 +174,7 @@ async def test_after_a_restore_the_rate_begins_anew_and_nothing_is_made_up_for(m
     reader = await source.open(source.splits()[0], 500, memory.context())
     memory.clock.now += 1.6
 
-    batch = await reader.read(10_000)
+    batch = await reader.read(10_000) or await reader.read(10_000)
 
     assert isinstance(batch, list)
     assert len(batch) == pytest.approx(100, abs=1)
@@ -146,10 +184,11 @@ async def test_after_a_restore_the_rate_begins_anew_and_nothing_is_made_up_for(m
 async def test_when_nothing_is_due_then_a_read_waits_only_a_moment(memory: World) -> None:
     source = SequenceSource(0, 100, rate=0.001)
     reader = await source.open(source.splits()[7], None, memory.context())
+    assert await reader.read(10) == []  # there may be other readers
     before = memory.clock.now
 
     assert await reader.read(10) == []
-    assert 0 < memory.clock.now - before < 0.01
+    assert 0 < memory.clock.now - before < 0.1
 
 
 @pytest.mark.parametrize(

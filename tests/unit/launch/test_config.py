@@ -323,3 +323,12 @@ def test_values_that_contradict_each_other_are_refused(overrides, message):
 
 def test_a_delay_above_the_default_greatest_delay_raises_that():
     assert from_shell("restart.delay=5m").restart.delay_max == 300.0
+
+
+def test_what_a_flag_says_is_told_by_the_flag() -> None:
+    with pytest.raises(ConfigError, match="^-p 100000 cannot be used: wanted"):
+        load_settings(None, {}, {}, [], parallelism=100_000)
+
+
+def test_a_flag_wins_over_set() -> None:
+    assert load_settings(None, {}, {}, ["parallelism=2", "workers=2"], parallelism=3, workers=1).parallelism == 3

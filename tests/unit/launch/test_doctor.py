@@ -132,3 +132,12 @@ def test_a_check_that_cannot_be_made_is_an_error_and_the_others_are_made(
     assert found["fsync"].level is Level.ERROR
     assert "Input/output error" in found["fsync"].seen
     assert found["jobs"].level is Level.OK
+
+
+def test_a_home_that_cannot_be_made_is_the_one_thing_that_is_told_of_it() -> None:
+    found = doctor.examine(Home(Path("/proc/flowpoint")))
+
+    bad = [finding for finding in found if finding.level is Level.ERROR]
+    assert [finding.check for finding in bad] == ["home"]
+    assert "cannot be made" in bad[0].seen and "FLOWPOINT_HOME" in bad[0].advice
+    assert found[-1] is bad[0]

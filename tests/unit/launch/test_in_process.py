@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from flowpoint import Job
 from flowpoint.connectors import CallbackSink, CollectionSource, FileSink, SequenceSource
+from flowpoint.coordinator.job import Wishes
 from flowpoint.errors import FlowPointError, ForeignOutputError, StorageError, UserCodeError
 from flowpoint.host.system import SystemHost
 from flowpoint.launch import in_process
+from flowpoint.launch.keyboard import Keyboard
 
 
 def doubling(values: list[int], out: list[Any], **config: Any) -> Job:
@@ -82,6 +89,7 @@ def test_an_error_of_the_authors_own_function_is_raised_with_its_trace() -> None
         job.run()
 
     assert "1 / n" in "".join(caught.value.__notes__)
+    assert caught.value.__context__ is None
 
 
 def writing(folder: Path, **config: Any) -> Job:
@@ -152,3 +160,90 @@ def test_what_keeps_the_coordinator_from_beginning_is_raised_as_it_is(monkeypatc
 
     with pytest.raises(StorageError, match="the disk says no"):
         doubling([1], []).run()
+
+
+def interrupted_after(out: list[Any], count: int = 3) -> Job:
+    """A job that never ends by itself, and is interrupted once it has written `count` records."""
+    job = Job("endless")
+
+    def note(n: int) -> None:
+        out.append(n)
+        if n == count:
+            signal.raise_signal(signal.SIGINT)
+
+    job.source(SequenceSource(0, 10_000_000, rate=200), uid="in").sink(CallbackSink(note), uid="out")
+    return job
+
+
+def running_jobs() -> list[str]:
+    """The threads that jobs run in."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("flowpoint job")]
+
+
+def test_an_interrupt_ends_the_job_after_a_last_checkpoint(capfd: pytest.CaptureFixture[str]) -> None:
+    out: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_after(out).run()
+
+    said = capfd.readouterr().err.splitlines()
+    assert said == [
+        "flowpoint: interrupted: ending the job after a last checkpoint (interrupt once more to end it without one)"
+    ]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_interrupt_in_a_notebook_ends_the_job_and_its_thread(capfd: pytest.CaptureFixture[str]) -> None:
+    job = Job("endless")
+    flowing = threading.Event()
+    job.source(SequenceSource(0, 10_000_000, rate=200), uid="in").sink(CallbackSink(lambda _: flowing.set()), uid="out")
+
+    def interrupt() -> None:
+        assert flowing.wait(30)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    async def cell() -> None:
+        with ThreadPoolExecutor(1) as person:
+            person.submit(interrupt)
+            job.run()
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(cell())
+
+    assert not running_jobs()
+    assert "Traceback" not in capfd.readouterr().err
+
+
+async def test_a_job_that_does_not_end_is_left_at_the_third_interrupt() -> None:
+    asked: list[str] = []
+
+    with Keyboard() as keyboard, keyboard.telling(lambda: asked.append("end")):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(0)
+
+    assert asked == ["end", "end"]
+
+
+def test_a_job_that_is_abandoned_says_nothing_of_its_workers(capfd: pytest.CaptureFixture[str]) -> None:
+    """An error out of the loop itself, as the last interrupt is one: nobody is left to hear that workers end."""
+    out: list[Any] = []
+    job = doubling(list(range(10)), out, parallelism=2)
+    loops: list[asyncio.AbstractEventLoop] = []
+    job.source(SequenceSource(0, 10_000_000, rate=200), uid="more").sink(
+        CallbackSink(lambda _: loops.append(asyncio.get_running_loop())), uid="there"
+    )
+
+    async def abandoned() -> None:
+        run = asyncio.ensure_future(in_process._run(job, Wishes(), Keyboard()))
+        while not loops:
+            await asyncio.sleep(0.01)
+        run.cancel()
+        await asyncio.wait([run])
+
+    uvloop.run(abandoned())
+
+    assert capfd.readouterr().err == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 
 from flowpoint.coordinator.checkpoint_record import CheckpointRecord
 from flowpoint.errors import CheckpointFailed
@@ -82,3 +83,39 @@ async def test_a_stop_that_a_cancel_has_overtaken_is_not_told_as_failed() -> Non
     await asyncio.sleep(0)
 
     assert told == []
+
+
+async def test_a_terminal_that_is_closed_asks_for_a_stop_however_often_it_says_so() -> None:
+    requests = Asked()
+    interrupts = Interrupts(requests, lambda _event: None)
+
+    interrupts.hang_up()
+    interrupts.hang_up()
+
+    assert requests.asked == ["stop 130"]
+    assert interrupts.reason == "the terminal that it ran in was closed"
+
+
+async def test_ctrl_c_and_then_a_closed_terminal_are_one_stop() -> None:
+    requests = Asked()
+    interrupts = Interrupts(requests, lambda _event: None)
+
+    interrupts.interrupt()
+    interrupts.hang_up()
+
+    assert requests.asked == ["stop 130"]
+    assert interrupts.reason == ""
+
+
+async def test_a_hang_up_that_is_ignored_from_the_start_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    requests = Asked()
+    try:
+        with Interrupts(requests, lambda _event: None):
+            signal.raise_signal(signal.SIGHUP)
+            await asyncio.sleep(0)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+    assert requests.asked == []

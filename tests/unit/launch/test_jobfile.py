@@ -230,6 +230,62 @@ def test_it_may_import_its_neighbours_and_go_on_doing_so_later(write, build):
     assert sys.modules[MODULE_NAME].later() == "later"
 
 
+@pytest.fixture
+def in_package(tmp_path, write):
+    """Two packages, one in the other, with a module in each."""
+    inner = tmp_path / "neighbour_pkg" / "inner"
+    inner.mkdir(parents=True)
+    for folder, name in ((inner.parent, "upper"), (inner, "beside")):
+        (folder / "__init__.py").touch()
+        (folder / f"{name}.py").write_text(f"NAME = {name!r}\n")
+    return lambda text: write(f"from flowpoint import Job\n{text}\njob = Job(NAME)\n", "neighbour_pkg/inner/job.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("from .beside import NAME", "beside"),
+        ("from ..upper import NAME", "upper"),
+        ("from neighbour_pkg.inner.beside import NAME", "beside"),
+        ("from neighbour_pkg.upper import NAME", "upper"),
+        ("from beside import NAME", "beside"),
+    ],
+)
+def test_it_may_import_what_is_in_its_package(in_package, text, name, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path.parent)
+
+    assert build_job(load_source(in_package(text)), {}).name == name
+
+    sys.modules.pop("beside", None)
+
+
+def test_a_relative_import_outside_of_a_package_says_what_to_do(build, tmp_path):
+    said = message_of(build, "from .beside import x")
+
+    assert f"; {tmp_path} is no package, as it has no __init__.py: add one, or write `from sibling import ...`" in said
+
+
+def test_a_package_that_is_one_only_from_the_working_directory_says_where_modules_are_looked_for(
+    write, tmp_path, monkeypatch
+):
+    (tmp_path / "neighbour_folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    path = write("from neighbour_folder.beside import x", "neighbour_folder/job.py")
+
+    with pytest.raises(
+        UsageError, match=r"No module named 'neighbour_folder'; modules are looked for beside .*__init__"
+    ):
+        build_job(load_source(path), {})
+
+
+def test_a_name_that_there_is_not_is_answered_with_the_one_that_was_meant(build):
+    text = "from flowpoint import Job\nfrom flowpoint.connectors import CollectionSource\njob = Job('j')\n"
+
+    said = message_of(build, text + "job.source(CollectionSource([1])).mapp(str)\n")
+
+    assert said.endswith("AttributeError: 'Stream' object has no attribute 'mapp'; did you mean 'map'?")
+
+
 def test_the_bytes_that_were_read_are_executed_even_if_the_file_has_changed(write):
     source = load_source(write(JOB))
     write("raise RuntimeError('new text')\n")

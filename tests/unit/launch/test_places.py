@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from flowpoint.errors import ConfigError
+from flowpoint.errors import ConfigError, UsageError
 from flowpoint.host.system import SystemHost
-from flowpoint.launch.places import check_place, open_place, place_notes
+from flowpoint.launch.places import check_place, check_target, open_place, place_notes
 from flowpoint.model.settings import CheckpointSettings
 
 
@@ -52,3 +54,15 @@ def test_a_folder_that_cannot_be_made_is_refused_and_memory_needs_none() -> None
     check_place("")
     with pytest.raises(ConfigError, match="checkpoint.storage = '/proc/nowhere'"):
         check_place("/proc/nowhere")
+
+
+@pytest.mark.parametrize("folder", ["/proc/savepoints", "/dev/null/savepoints"])
+def test_a_folder_for_savepoints_in_which_nothing_can_be_written_is_refused(folder: str) -> None:
+    with pytest.raises(UsageError, match=f"cannot make a savepoint in {folder}: nothing can be written there"):
+        check_target(folder)
+
+
+def test_a_folder_for_savepoints_is_made_and_nothing_is_left_in_it(tmp_path: Path) -> None:
+    check_target(str(tmp_path / "new" / "savepoints"))
+
+    assert list((tmp_path / "new" / "savepoints").iterdir()) == []

@@ -41,4 +41,6 @@ def test_a_run_that_cannot_be_put_together_lets_go_of_the_name(tmp_path: Path, m
     with pytest.raises(StorageError, match="the disk says no"):
         run.run_job_file(RunOptions(str(tmp_path / "words.py")), NoView())
 
-    claim_job(Home(tmp_path / "home"), "words", this_process()).let_go()
+    home = Home(tmp_path / "home")
+    assert home.known_jobs() == []
+    claim_job(home, "words", this_process()).let_go()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
 from flowpoint import Job
 from flowpoint.connectors import CollectionSource, PrintSink
 from flowpoint.errors import PlanError
-from flowpoint.launch.worker_main import load_with
+from flowpoint.launch.worker_main import load_with, settled
 from flowpoint.model.messages import Deploy
 from flowpoint.plan.compile import compile_graph
 
@@ -48,3 +51,25 @@ def test_a_job_file_that_builds_another_graph_in_a_worker_is_refused():
 
     with pytest.raises(PlanError, match=r"the job file of 'job' builds another graph .* independent of time"):
         load(deploy(graph_of("text")))
+
+
+def test_what_is_loaded_is_left_alone_by_the_collector_and_garbage_before_it_is_not_kept():
+    class Ring:
+        """Something that refers to itself."""
+
+    ring = Ring()
+    ring.me = ring
+    gone = weakref.ref(ring)
+
+    def load(_deploy):
+        return {"in": object()}
+
+    del ring
+    before = gc.get_freeze_count()
+    try:
+        functions = settled(load)(deploy(graph_of("m")))
+        assert list(functions) == ["in"]
+        assert gc.get_freeze_count() > before
+        assert gone() is None
+    finally:
+        gc.unfreeze()

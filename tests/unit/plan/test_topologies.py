@@ -198,8 +198,8 @@ def test_a_stream_may_be_connected_with_itself_and_a_union_with_a_union(job, sou
 @pytest.mark.parametrize(
     ("connect", "sentence"),
     [
-        (lambda a, b: a.key_by(abs).connect(b).process(Both()), "co_process .* neither keyed nor broadcast"),
-        (lambda a, b: a.connect(b.key_by(abs)).process(Both()), "co_process .* neither keyed nor broadcast"),
+        (lambda a, b: a.key_by(abs).connect(b).process(Both()), "process .* neither keyed nor broadcast"),
+        (lambda a, b: a.connect(b.key_by(abs)).process(Both()), "process .* neither keyed nor broadcast"),
         (lambda a, b: a.broadcast().connect(b.broadcast()).process(Rules()), ".* connects two broadcast streams"),
         (lambda a, b: a.connect(b).process(Rules()), ".* Rules declares the broadcast state 'rules', and neither"),
         (lambda a, b: a.connect(b.broadcast()).process(Counted()), ".* Counted declares the state 'seen', and neither"),
@@ -236,7 +236,14 @@ def test_a_key_that_is_connected_with_nothing_is_refused(job, source, sink):
 @pytest.mark.parametrize(
     ("stream", "sentence"),
     [
-        (lambda s: s.process(PassKeyed()), ".* PassKeyed has on_timer, and timers belong to a key: use key_by"),
+        (
+            lambda s: s.process(PassKeyed(), uid="p"),
+            r"process 'p' at test_topologies.py:\d+: PassKeyed is a KeyedProcessFunction, and .*: call \.key_by",
+        ),
+        (
+            lambda s: s.process(type("T", (Pass,), {"on_timer": print})()),
+            ".* T has on_timer, and timers belong to a key: use key_by",
+        ),
         (lambda s: s.process(Pass), ".* got the class Pass: pass an instance"),
         (lambda s: s.process(abs), ".* got the function 'abs', which has no process method"),
         (

@@ -210,6 +210,28 @@ async def wait(value):
     return value
 
 
+def many(value):
+    yield value
+
+
+class Many:
+    def __call__(self, value):
+        yield value
+
+
+@pytest.mark.parametrize("function", [many, functools.partial(many), Many(), Many().__call__])
+def test_a_generator_function_is_refused_where_its_result_is_the_record(job, source, sink, function):
+    job.source(source).map(function, uid="m").sink(sink)
+
+    refused(job, r"map 'm' at .* got the generator function '\w+', .*: use return in place of yield, or flat_map$")
+
+
+def test_a_generator_function_is_refused_as_a_condition(job, source, sink):
+    job.source(source).filter(many).sink(sink)
+
+    refused(job, r"filter at .* got the generator function 'many'.*: use return in place of yield$")
+
+
 async def wait_often(value):
     yield value
 

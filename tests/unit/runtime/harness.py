@@ -112,6 +112,7 @@ def build(
     edge = EdgeOutput("op", Partition(partition), outlets, batch_size, CODEC.copy, timed=timed)
     edges = [edge] if outlets else []
     built = SubtaskParts(
+        called="tested#0",
         id=SubtaskId(1, 0),
         attempt=ATTEMPT,
         pipeline=Pipeline(list(operators), None, entries=entries),
@@ -318,6 +319,9 @@ class FakeBackend:
     def merge_some(self):
         self.merges += 1
         return False
+
+    def merge_steps(self, records):
+        return 1
 
     def close(self):
         self.closed += 1

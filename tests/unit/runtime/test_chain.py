@@ -363,7 +363,7 @@ def located(operators, values, emit=None):
             [5],
             UserCodeError,
             "fm",
-            ["'fm' (flat_map)", "record '5'", "must return an iterable of records, not None"],
+            ["'fm' (flat_map)", "record '5'", "returned None (NoneType): it must return an iterable of records"],
         ),
         (
             [plain("flat_map", lambda value: (one_over(v) for v in [1, value]), "fm")],

@@ -65,23 +65,23 @@ def test_a_users_error_shows_the_users_frames_only():
     assert "ExceptionGroup" not in failure.trace
 
 
-def test_data_that_the_engine_cannot_handle_is_one_line_without_the_engines_frames():
+def test_data_that_the_engine_cannot_handle_has_no_trace_of_the_engines_frames():
     with pytest.raises(errors.UnknownTypeError) as caught:
         CODEC.encode([Undeclared()])
 
     failure = describe_failure(caught.value, 1, 0, [0, 0])
 
     assert failure.kind == "UnknownTypeError"
-    assert len(failure.trace.splitlines()) == 1
+    assert failure.trace == ""
 
 
-def test_an_error_raised_by_a_builtin_has_no_frames_but_its_line():
+def test_an_error_raised_by_a_builtin_has_no_trace_as_the_message_says_it_all():
     loop = Loop([plain("map", int, "m")])
     with pytest.raises(ValueError, match="invalid literal") as caught:
         loop.run(["x"])
     loop.close()
 
-    assert users_trace(caught.value) == "ValueError: invalid literal for int() with base 10: 'x'\n"
+    assert users_trace(caught.value) == ""
 
 
 @pytest.mark.parametrize("kind", errors.FINAL_ERRORS)

@@ -96,7 +96,9 @@ def test_one_record_where_an_iterable_belongs_is_not_taken_apart(result):
 
 
 def test_a_result_that_is_no_iterable_is_said_to_be_none():
-    with pytest.raises(UserCodeError, match="on record 5: its function must return an iterable of records, not 7"):
+    with pytest.raises(
+        UserCodeError, match=r"on record 5: its function returned 7 \(int\): it must return an iterable"
+    ):
         process(from_function(lambda value, ctx: 7)).apply(Batch([5]))
 
 

@@ -161,7 +161,7 @@ def test_without_credit_nothing_is_taken_and_with_credit_all_of_it():
             waiting = len(it.channels[0].inbox.queue)
             outlet.writable = True
             await asyncio.sleep(1)
-            return waiting, it.records, it.subtask.statistics().blocked
+            return waiting, it.records, it.subtask.statistics().blocked.total
 
     waiting, records, blocked = run(main())
 

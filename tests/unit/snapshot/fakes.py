@@ -152,7 +152,7 @@ class MemoryDisk:
 
         return await self._call("open", path, work)
 
-    async def create(self, path: str) -> MemoryFile:
+    async def create(self, path: str, *, private: bool = True) -> MemoryFile:
         async def work() -> MemoryFile:
             folder, name = self._place(path)
             if name in folder.seen:
@@ -217,7 +217,7 @@ class MemoryDisk:
 
         return await self._call("stat", path, work)
 
-    async def make_dirs(self, path: str) -> None:
+    async def make_dirs(self, path: str, *, private: bool = True) -> None:
         parts = path.split("/")
         parents = ["/".join(parts[:length]) for length in range(2, len(parts) + 1)]
 

@@ -17,7 +17,7 @@ from flowpoint.errors import NotFoundError, UsageError
 from flowpoint.snapshot.key_text import find_by_text, meanings
 from flowpoint.snapshot.keyed_state import KeyedState
 from flowpoint.snapshot.value_fit import fit, fit_any
-from flowpoint.snapshot.value_text import json_of, printable, text_of, type_of
+from flowpoint.snapshot.value_text import json_of, printable, text_of, type_of, types_of
 from flowpoint.state.backend import Backend
 from tests.unit.snapshot.made import UID, VALUE, Maker
 from tests.unit.snapshot.test_opened import Color, Item, Pair
@@ -88,6 +88,9 @@ def test_what_could_do_something_to_a_terminal_is_quoted() -> None:
         (str(ID), [str(ID), ID]),
         ("json:1", [1]),
         ('json:"1"', ["1"]),
+        ("None", ["None", None]),
+        ("True", ["True", True]),
+        ("Truely", ["Truely"]),
         ("NaN", ["NaN"]),
         ("(" * 500, ["(" * 500]),
     ],
@@ -137,6 +140,53 @@ def state(tmp_path: Path) -> KeyedState:
 )
 def test_a_key_is_found_by_what_a_person_types(state: KeyedState, text: str, at: int) -> None:
     assert find_by_text(state, text, "it").value == at
+
+
+MANY_KINDS = [*range(2, 20), True, None, "None", b"ab", "b'cd'", b"cd", 2.5, Decimal("1.0"), NOON, date(2026, 1, 2), ID]
+MANY_KINDS += [timedelta(seconds=5), ("a", None), Color.RED, (Color.RED, 1), Pair("p", 2), frozenset({1})]
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> KeyedState:
+    """Keys of many types, those with classes far from the beginning."""
+
+    def put(backend: Backend) -> None:
+        for key in MANY_KINDS:
+            backend.table(VALUE).put(key, text_of(key))
+
+    maker = Maker(tmp_path, types=[Color, Pair])
+    return snapshot.open(maker.write({UID: maker.states(put)})).operator(UID).state("count")
+
+
+def test_each_key_is_found_by_the_text_that_it_is_shown_as_however_mixed_the_keys_are(mixed: KeyedState) -> None:
+    for key in list(mixed.keys()):
+        text = text_of(key)
+        if text not in ("None", "b'cd'"):  # also texts of this state
+            assert find_by_text(mixed, text, "it").key == key
+
+
+@pytest.mark.parametrize("text", ["None", "b'cd'"])
+def test_each_way_to_be_exact_that_is_offered_finds_its_key(mixed: KeyedState, text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        find_by_text(mixed, text, "it")
+
+    ways = str(caught.value).partition("; write ")[2].split(" or ")
+    assert len(ways) == 2
+    for way in ways:
+        typed, _, named = way.rpartition(" (")
+        assert type_of(find_by_text(mixed, typed, "it").key) == named[:-1]
+
+
+def test_a_suggestion_can_be_typed_in(mixed: KeyedState) -> None:
+    with pytest.raises(NotFoundError, match=r"no key 'Color.REDD'; did you mean 'Color.RED'\?"):
+        find_by_text(mixed, "Color.REDD", "it")
+
+
+def test_the_types_of_mixed_keys_are_all_said() -> None:
+    assert types_of([1, 2]) == "int"
+    assert types_of([1, "a", None]) == "int | str | None"
+    assert types_of([1, "a", None, b"", 1.5, ID]) == "int | str | None | bytes | float | UUID"
+    assert types_of([]) == ""
 
 
 def test_an_ambiguous_key_is_refused_and_says_how_to_be_exact(state: KeyedState) -> None:

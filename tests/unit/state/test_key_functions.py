@@ -9,7 +9,14 @@ import pytest
 from flowpoint.codec.key_types import KEY_TYPES_MAX
 from flowpoint.errors import IncompatibleStateError
 from flowpoint.model.manifest import StateFile, SubtaskState
-from flowpoint.state.key_functions import is_changed, key_digest, keys_to_hold_to, refuse_other_keys, told
+from flowpoint.state.key_functions import (
+    is_changed,
+    key_digest,
+    keys_to_hold_to,
+    note_on_keys,
+    refuse_other_keys,
+    told,
+)
 from flowpoint.state.spec import StateSpec
 from tests.unit.state.evolving import Version
 
@@ -47,6 +54,29 @@ def test_codes_of_two_versions_of_python_are_not_compared() -> None:
 
     assert is_changed(BEFORE, NOW) and not is_changed(other, NOW) and not is_changed("", NOW)
     assert keys_to_hold_to([stored(["str"], key_by=other)], NOW) == frozenset()
+
+
+def test_nothing_is_noted_of_a_function_that_is_as_it_was_nor_where_no_key_is_stored() -> None:
+    assert note_on_keys("counts", [stored(["str"])], BEFORE) == ""
+    assert note_on_keys("counts", [stored()], NOW) == ""
+    assert note_on_keys("counts", [stored(["str"])], "") == ""
+
+
+def test_of_a_changed_function_is_noted_what_a_run_will_refuse_and_what_nobody_sees() -> None:
+    note = note_on_keys("counts", [stored(["str"]), stored(["number"])], NOW)
+
+    assert "the key_by of operator 'counts' has changed: keys are stored as number or str" in note
+    assert "all of other types is refused" in note
+    assert "no key is tried here" in note
+
+
+def test_it_is_noted_why_a_change_of_the_function_or_of_its_keys_cannot_be_told() -> None:
+    other = "cpython-399 " + BEFORE.partition(" ")[2]
+
+    assert "has changed, and of which types the stored keys are is not known" in note_on_keys("n", [stored(None)], NOW)
+    assert "does not tell by which function" in note_on_keys("n", [stored(["str"], key_by="")], NOW)
+    assert "another version of Python" in note_on_keys("n", [stored(["str"], key_by=other)], NOW)
+    assert "only some subtasks" in note_on_keys("n", [stored(["str"]), stored(["str"], key_by=NOW)], NOW)
 
 
 def test_key_functions_of_both_inputs_and_those_not_written_in_python_count() -> None:
