@@ -5,13 +5,17 @@ travel) moves it too, with its first put. Everything else is a conflict: somebod
 read it. How a run read is told by its token, which the saver hands out with a checkpoint and the framework carries to
 every put of that run.
 
+While a run has the thread (`running`), it is a conflict for everybody else to move a head, even from the head. Otherwise
+a run that starts from the middle of another one takes over from it, as from one that has crashed.
+
 Pure: looks at the index, changes nothing, tells nobody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
 from flowpoint.agents.entry_names import Place
@@ -22,6 +26,10 @@ OnConflict = Literal["branch", "raise"]
 
 _HEAD: Final = "head"
 _EXPLICIT: Final = "explicit"
+_TAKEN_OVER: Final = (
+    "it took this run for one that had crashed and went on from it, so that what the run was given is in the history: do "
+    "not give it again"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +57,23 @@ def token(explicit: bool, ns: str, id: str) -> str:
     return f"{_EXPLICIT if explicit else _HEAD}\x1f{ns}\x1f{id}"
 
 
+class Claim(NamedTuple):
+    """What a put goes by."""
+
+    place: Place
+    id: str
+    parent: str | None
+    """The checkpoint that it was made from."""
+    told: str | None
+    """The token of its run."""
+    holder: str | None = None
+    """The other run that has the thread."""
+    reads: Mapping[Place, str | None] = MappingProxyType({})
+    """The heads that its run has read, if it is about to take the thread: what it puts later has to fit all of them."""
+
+
 def judged(
-    index: Index,
-    earlier: Callable[[Place, str], Record | None],
-    on_conflict: OnConflict,
-    place: Place,
-    id: str,
-    parent: str | None,
-    told: str | None,
+    index: Index, earlier: Callable[[Place, str], Record | None], on_conflict: OnConflict, claim: Claim
 ) -> Verdict:
     """Whether a put moves the head, makes a branch, or is refused.
 
@@ -64,27 +81,65 @@ def judged(
         index: what the log says now.
         earlier: finds a checkpoint of the same place.
         on_conflict: whether a conflict makes a branch, or refuses the put.
-        place: where the checkpoint is put.
-        id: of the checkpoint.
-        parent: the checkpoint that it was made from.
-        told: the token of its run.
+        claim: what the put goes by.
     """
+    place, id, parent, told, holder, reads = claim
     head = index.head(*place)
-    if head is not None and head.id == parent:
+    continues = head is not None and head.id == parent
+    if continues and holder is None and not reads:
         return Verdict(True)
-    if parent is not None and index.is_cut(place.thread) and index.find(*place, parent) is None:
+    if not continues and parent is not None and index.is_cut(place.thread) and index.find(*place, parent) is None:
         text = f"its checkpoint {parent} was deleted while the run was going; start it anew"
         return Verdict(False, Event("late", *place, id, text), text)
-    if head is None or head.id == id or _travels(told, place.ns, parent):
+    moves = continues or head is None or head.id == id or _travels(told, place.ns, parent)
+    moved = _moved(index, reads)
+    if moves and moved is None and (holder is None or (head is None and on_conflict == "branch")):
         return Verdict(True)
-    seen = f"the run started from {parent or 'nothing'}, but another run has moved the head to {head.id}"
+    if moves and moved is not None:
+        where = f"namespace {moved.ns!r}" if moved.ns else "the graph itself"
+        seen = f"another run has moved the head of {where} since this run read it"
+        what_to_do = "run again, or use invoke_with_retry"
+    elif head is None or moves:
+        seen = f"{in_progress(holder)} has the thread"
+        what_to_do = "wait until it has ended, or use invoke_with_retry"
+    else:
+        seen = f"the run started from {parent or 'nothing'}, but another run has moved the head to {head.id}"
+        taken_over = not _is_first(told, place.ns, parent) and grew_from(earlier, place, head.id, parent)
+        what_to_do = _TAKEN_OVER if taken_over else "run again, or use invoke_with_retry"
     if on_conflict == "raise":
-        event = Event("conflict", *place, id, f"refused: {seen}")
-        return Verdict(False, event, f"{seen}; run again, or use invoke_with_retry")
+        return Verdict(False, Event("conflict", *place, id, f"refused: {seen}"), f"{seen}; {what_to_do}")
     before = None if parent is None else earlier(place, parent)
     if before is None or before.header.moves:
         return Verdict(False, Event("conflict", *place, id, f"kept as a branch: {seen}"))
     return Verdict(False)  # its branch was told of when it began
+
+
+def in_progress(holder: str | None) -> str:
+    """A run that has a thread, for messages."""
+    return f"a run that is in progress in process {(holder or '?').partition('.')[0]}"
+
+
+def grew_from(earlier: Callable[[Place, str], Record | None], place: Place, id: str, root: str | None) -> bool:
+    """Whether a checkpoint is another one, or was made from it by way of others."""
+    oldest = None if root is None else earlier(place, root)
+    one = earlier(place, id)
+    while oldest is not None and one is not None and one.header.number > oldest.header.number:
+        one = None if one.header.parent is None else earlier(place, one.header.parent)
+    return oldest is not None and one is not None and one.header.id == root
+
+
+def _moved(index: Index, reads: Mapping[Place, str | None]) -> Place | None:
+    """A place whose head is no longer what was read."""
+    for place, id in reads.items():
+        head = index.head(*place)
+        if (None if head is None else head.id) != id:
+            return place
+    return None
+
+
+def _is_first(told: str | None, ns: str, parent: str | None) -> bool:
+    """Whether a put is the first of its run, made from what the run has read."""
+    return parent is None or told in (token(False, ns, parent), token(True, ns, parent))
 
 
 def _travels(told: str | None, ns: str, parent: str | None) -> bool:

@@ -28,7 +28,7 @@ from threading import Lock
 from typing import Any, Final
 
 from flowpoint.agents.appending import Appender, World
-from flowpoint.agents.conflicts import Event, OnConflict, judged, token
+from flowpoint.agents.conflicts import Claim, Event, OnConflict, Verdict, grew_from, in_progress, judged, token
 from flowpoint.agents.entry_names import Place
 from flowpoint.agents.envelope import PUT, Body, Envelopes, Header, Sealer, Writes
 from flowpoint.agents.kv import Kv, Section, part
@@ -36,6 +36,7 @@ from flowpoint.agents.log import Head, Index
 from flowpoint.agents.reading import SPECIAL, Reader, Record, Saved, Upgrade
 from flowpoint.agents.refusals import REFUSALS, log_refusal
 from flowpoint.agents.replayed_index import ReplayedIndex
+from flowpoint.agents.running import Run, Runs
 from flowpoint.agents.stored import LAYOUT, Stored
 from flowpoint.agents.stored_index import StoredIndex
 from flowpoint.agents.task_writes import TaskWrites
@@ -86,6 +87,7 @@ class SaverCore:
         self.reader = self._reader(schema)
         self.world = world
         self.log = Appender(kv, self.index, self.envelopes, world)
+        self.runs = Runs(kv.holders)
         self.on_conflict = on_conflict
         self.counts: Counter[str] = Counter()
         self._counting = Lock()
@@ -184,8 +186,11 @@ class SaverCore:
         token: str | None,
         sync: bool,
         version: int | None = None,
+        run: str | None = None,
     ) -> None:
         """Commit a checkpoint. `changed` has the channels that are new in it; `version` is the schema's by default.
+
+        A `run` (its name) that moves the head has the thread from then on, if it tells when it ends.
 
         Raises:
             ConcurrentRunError: somebody else moved the head (with "raise"), or what this run built on was deleted.
@@ -209,7 +214,12 @@ class SaverCore:
             header = Header(PUT, 0, nonce, self.world.wall_ms(), thread, place.ns, id_, parent, version=version)
             blobs = self.values.missing(thread, out)
             number = None if older is None else older.header.number
-            judge = partial(judged, self.index, self._earlier, self.on_conflict, place, id_, parent, token)
+            going = self.runs.get(run)
+            had = going is not None and going.has(thread)
+            claim = Claim(place, id_, parent, token, self.runs.other(thread, run))
+            if going is not None and not had:
+                claim = claim._replace(reads=going.reads_of(thread))
+            judge = partial(judged, self.index, self._earlier, self.on_conflict, claim)
             try:
                 verdict = self.log.commit(header, body, blobs, judge, number, sync)
             except StorageError:
@@ -217,6 +227,8 @@ class SaverCore:
                 raise
             if not verdict.refusal:
                 self._remember(place, id_, bare["channel_versions"], channels)
+            if going is not None:
+                _tell_run(going, place, id_, verdict, had)
         # Told when nobody waits for us any more: what listens may take its time, or use the saver itself.
         if verdict.event is not None:
             self.tell(verdict.event)
@@ -277,6 +289,33 @@ class SaverCore:
         self.log.cut(thread, kept, heads, why)
         self.forget()
 
+    # ------------------------------------------------------------------ runs in progress
+
+    def hold(self, run: Run, thread: str) -> None:
+        """Give a thread to a run that goes on from its head, before it puts anything.
+
+        Raises:
+            ConcurrentRunError: another run has it.
+        """
+        holder = run.other(thread)
+        if holder is None:
+            return
+        run.refused = Place(thread, "")
+        self.tell(Event("conflict", thread, "", "", f"refused: {in_progress(holder)} has the thread"))
+        raise ConcurrentRunError(
+            f"cannot go on with thread {thread!r}: {in_progress(holder)} has it; wait until it ends"
+        )
+
+    def has_taken_in(self, run: Run) -> bool:
+        """Whether the heads of a run's thread hold what it was given, though another run came between."""
+        return any(self._has_taken_in(place, id) for place, id in run.landed.items() if ":" not in place.ns)
+
+    def _has_taken_in(self, place: Place, id: str) -> bool:
+        with self.kv.section(part(place.thread), Section.READ):
+            self.index.refresh(place.thread)
+            head = self.index.head(*place)
+            return head is not None and grew_from(self._earlier, place, head.id, id)
+
     # ------------------------------------------------------------------ pending writes
 
     def put_writes(
@@ -319,6 +358,16 @@ class SaverCore:
             self._on_event(event)
         except Exception:
             logger.exception("on_event failed for a %s of thread %r; the saver goes on", event.kind, event.thread)
+
+
+def _tell_run(run: Run, place: Place, id: str, verdict: Verdict, had: bool) -> None:
+    """What became of a put of it, before which it had the thread or not."""
+    if verdict.moves:
+        run.landed.setdefault(place, id)
+    elif not had:
+        run.leave(place.thread)
+    if verdict.refusal:
+        run.refused = place
 
 
 def stored_of(saved: Saved) -> Stored:

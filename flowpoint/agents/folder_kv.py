@@ -28,6 +28,8 @@ from typing import Final, NamedTuple, NoReturn
 import xxhash
 
 from flowpoint.agents.files import Files
+from flowpoint.agents.folder_holders import FolderHolders
+from flowpoint.agents.holders import Holders
 from flowpoint.agents.kv import Entry, Part, Remembered, Section
 from flowpoint.errors import DamagedStoreError, OutcomeUnknown, StorageError, StorageFull, StoreInUseError, UsageError
 
@@ -59,6 +61,7 @@ class FolderKv:
         """
         self.remembered = Remembered()
         self._root = os.path.abspath(path)
+        self.holders: Holders = FolderHolders(self._root)
         self._files = files or Files()
         self._read_only = read_only
         self._pid = os.getpid()

@@ -26,6 +26,8 @@ from hashlib import sha256
 from threading import Lock
 from typing import Final, NewType, Protocol, TypeVar
 
+from flowpoint.agents.holders import Holders, LocalHolders
+
 Entry = tuple[str, bytes]
 
 Part = NewType("Part", str)
@@ -99,6 +101,7 @@ class Kv(Protocol):
 
     indexed: bool
     remembered: Remembered
+    holders: Holders
 
     def get(self, key: str) -> bytes | None:
         """The value of a key."""
@@ -189,6 +192,7 @@ class MemoryKv:
 
     def __init__(self) -> None:
         self.remembered = Remembered()
+        self.holders: Holders = LocalHolders()
         self._values: dict[str, bytes] = {}
         self._order: list[str] = []
 

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 import rocksdict
 
+from flowpoint.agents.holders import Holders, LocalHolders
 from flowpoint.agents.kv import Entry, Part, Remembered, Section, after
 from flowpoint.errors import DamagedStoreError, StorageError, StoreInUseError, UsageError
 
@@ -63,6 +64,7 @@ class RocksKv:
         self._closed = False
         self._db = _Database(self._path, True) if read_only else _shared(self._path, statistics)
         self.remembered = self._db.remembered
+        self.holders: Holders = self._db.holders
 
     @property
     def read_only(self) -> bool:
@@ -182,6 +184,7 @@ class _Database:
         self._pid = os.getpid()
         self._users = 1
         self.remembered = Remembered()
+        self.holders = LocalHolders()
         self._secondary = tempfile.mkdtemp(prefix="flowpoint-reader-") if read_only else None
         self._stripes = [threading.RLock() for _ in range(_STRIPES)]
         self._plain, self._synced = rocksdict.WriteOptions(), rocksdict.WriteOptions()

@@ -46,6 +46,9 @@ logger = logging.getLogger("flowpoint.agents")
 READ_TOKEN: Final = "__flowpoint_read"
 """The extra key of `configurable`. The underscores keep it out of the metadata of checkpoints."""
 
+RUN: Final = "__flowpoint_run"
+"""The key of `configurable` for the name of a run that tells when it ends."""
+
 _DURABILITY: Final = "__pregel_durability"
 _PAGE: Final = 20
 
@@ -118,6 +121,9 @@ class CoreSaver(BaseCheckpointSaver[Any]):
         """The checkpoint that `config` names, or the head of its thread."""
         place, id_ = _place(config), _id(config)
         saved = self.core.get(place, id_)
+        run = self.core.runs.get(config["configurable"].get(RUN))
+        if run is not None:
+            run.read(place, None if saved is None else saved.id, explicit=bool(id_))
         return None if saved is None else _tuple(saved, self.core.token(saved, explicit=bool(id_)))
 
     def list(
@@ -196,6 +202,7 @@ class CoreSaver(BaseCheckpointSaver[Any]):
             parent=_id(config),
             token=configurable.get(READ_TOKEN),
             sync=_is_synced(config),
+            run=configurable.get(RUN),
         )
         return _config(place, checkpoint["id"])
 

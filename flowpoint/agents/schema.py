@@ -34,6 +34,7 @@ from flowpoint.agents.migrations import Add, Convert, ConvertSend, Drop, Migrati
 from flowpoint.agents.pending import move_tasks, pending_nodes
 from flowpoint.agents.sends import follow
 from flowpoint.agents.stored import PendingWrite, Stored, StoredObject, graph_path
+from flowpoint.agents.types import types_of
 from flowpoint.errors import ConfigError, FlowPointError, SchemaError
 
 __all__ = ["CheckReport", "Schema"]
@@ -43,9 +44,15 @@ class Schema:
     """What the code expects of stored threads. Give it to a saver as `schema=`; one may serve many."""
 
     def __init__(
-        self, shapes: Mapping[str, GraphShape], version: int, migrations: Mapping[int, Sequence[Migration]]
+        self,
+        shapes: Mapping[str, GraphShape],
+        version: int,
+        migrations: Mapping[int, Sequence[Migration]],
+        types: tuple[type, ...] = (),
     ) -> None:
         self.version = version
+        self.types = types
+        """The classes in the annotations of the graph."""
         self._shapes = shapes
         self._migrations = {at: tuple(steps) for at, steps in migrations.items()}
         self._checkers = {
@@ -72,7 +79,7 @@ class Schema:
                 )
         shapes = shapes_of(builder)
         _check_targets(shapes, [step for at in sorted(migrations) for step in migrations[at]])
-        return cls(shapes, version, migrations)
+        return cls(shapes, version, migrations, types_of(builder))
 
     def upgrade(self, stored: Stored, *, for_run: bool = True) -> Stored:
         """A checkpoint as the code expects it. `stored` itself does not change.
@@ -296,6 +303,13 @@ class CheckReport:
     migrated: int = 0
     refused: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
+
+    def add(self, other: CheckReport) -> None:
+        """Take in what was found over other threads."""
+        self.threads += other.threads
+        self.migrated += other.migrated
+        self.refused += other.refused
+        self.notes += other.notes
 
 
 def _is_orphan(channel: str, shape: GraphShape) -> bool:

@@ -15,13 +15,16 @@ import click
 
 from flowpoint.cli import output
 from flowpoint.cli.threads_store import (
-    agents_shell,
+    checkpoints_of,
     chosen,
+    keys_of,
     ns_option,
     opened,
+    require_agents,
     some_threads,
     store_argument,
     thread_argument,
+    types_option,
 )
 from flowpoint.errors import UsageError
 from flowpoint.launch import quantities
@@ -37,9 +40,7 @@ from flowpoint.launch import quantities
 @click.option("--as-node", default=None, help="Update as if this node had written the values; needs --graph.")
 @click.option("--graph", default=None, metavar="MODULE:NAME", help="The uncompiled graph.")
 @click.option("--schema", default=None, metavar="MODULE:NAME", help="What `Schema.of` made, when the thread has one.")
-@click.option(
-    "--types", multiple=True, metavar="MODULE:NAME", help="A class that stands in no annotation of the graph."
-)
+@types_option
 @ns_option
 @output.json_option
 def fork(
@@ -64,18 +65,20 @@ def fork(
         raise UsageError(
             "cannot use --schema or --types without --graph: without its code, values are left as they are"
         )
-    shell = agents_shell(store)
-    builder = None if graph is None else shell.graph_of(graph)
+    require_agents(store)
+    from flowpoint.agents import shell, shell_code, shell_fork
+
+    builder = None if graph is None else shell_code.graph_of(graph)
     code: dict[str, Any] = {}
     if graph is not None:
-        code = {"types": shell.declared((graph, *types))[1], "schema": schema and shell.schema_of(schema)}
+        code = {"types": shell_code.declared((graph, *types))[1], "schema": schema and shell_code.schema_of(schema)}
     with opened(store, keys, change=True, **code) as saver:
         saved = shell.found(saver.core, thread, ns, at)
-        values = shell.parsed(settings)
+        values = shell_fork.parsed(settings)
         if builder is None:
-            made = shell.fork(saver, saved, values)
+            made = shell_fork.fork(saver, saved, values)
         else:
-            made = shell.fork_with_graph(saver, saved, values, builder, as_node)
+            made = shell_fork.fork_with_graph(saver, saved, values, builder, as_node)
     if as_json:
         output.print_json({"thread": thread, "ns": ns, "id": made, "parent": saved.id})
     else:
@@ -91,11 +94,14 @@ def fork(
 def prune(
     store: str, keys: tuple[str, ...], thread: str | None, keep_last: int | None, older_than: str | None, as_json: bool
 ) -> None:
-    """Remove history; without options all but the heads. What a thread needs to go on stays."""
+    """Remove history, of all threads or of one. What a thread needs to go on stays."""
+    if keep_last is None and older_than is None:
+        raise UsageError(
+            "cannot prune: nothing says what may go; give --keep-last N (with 1 nothing but the heads stays), "
+            "--older-than TIME, or both"
+        )
     ttl = None if older_than is None else _age(older_than)
     with opened(store, keys, change=True) as saver:
-        if keep_last is None and ttl is None:
-            keep_last = 1
         gone = saver.expire(chosen(saver, thread), keep_last=keep_last, ttl=ttl)
         swept = saver.sweep()
     if as_json:
@@ -121,8 +127,11 @@ def copy(store: str, keys: tuple[str, ...], thread: str, target: str, as_json: b
     with opened(store, keys, change=True) as saver:
         chosen(saver, thread)
         saver.copy_thread(thread, target)
+        count = checkpoints_of(saver, target)
     if as_json:
-        output.print_json({"thread": thread, "copy": target})
+        output.print_json({"thread": thread, "copy": target, "checkpoints": count})
+    else:
+        click.echo(f"thread {thread!r} copied to {target!r}, with {count} checkpoints")
 
 
 @click.command()
@@ -133,9 +142,12 @@ def delete(store: str, keys: tuple[str, ...], thread: str, as_json: bool) -> Non
     """Delete a thread."""
     with opened(store, keys, change=True) as saver:
         chosen(saver, thread)
+        count = checkpoints_of(saver, thread)
         saver.delete_thread(thread)
     if as_json:
-        output.print_json({"deleted": thread})
+        output.print_json({"deleted": thread, "checkpoints": count})
+    else:
+        click.echo(f"thread {thread!r} deleted, with {count} checkpoints")
 
 
 @click.command(name="import", short_help="Read exported threads, or another saver's.")
@@ -148,15 +160,16 @@ def delete(store: str, keys: tuple[str, ...], thread: str, as_json: bool) -> Non
 def import_(store: str, keys: tuple[str, ...], source: str, types: tuple[str, ...], as_json: bool) -> None:
     """Read threads from a file of `export`, from standard input, or from the database of a SqliteSaver.
 
-    STORE is made if it does not exist. Threads that it has already are refused.
+    STORE is made if it does not exist, and is not there if the import fails. Threads that it has already are refused.
     """
-    with opened(store, keys, change=True, create=True) as saver:
-        from flowpoint.agents import exchange, shell
+    require_agents(store)
+    from flowpoint.agents import exchange, shell, shell_code
 
+    with shell.open_or_make(store, keys=keys_of(keys)) as saver:
         if source == "-":
             count = exchange.imported(saver.core, sys.stdin)
         elif _is_sqlite(source):
-            lines = exchange.sqlite_lines(source, *shell.declared(types))
+            lines = exchange.sqlite_lines(source, *shell_code.declared(types))
             count = exchange.imported(saver.core, lines)
         else:
             with open(source, encoding="utf-8", errors="surrogateescape") as file:

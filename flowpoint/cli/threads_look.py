@@ -13,14 +13,16 @@ import click
 
 from flowpoint.cli import output
 from flowpoint.cli.threads_store import (
-    agents_shell,
+    checkpoints_of,
     chosen,
     first_space,
     ns_option,
     opened,
+    require_agents,
     some_threads,
     store_argument,
     thread_argument,
+    types_option,
 )
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ def list_(store: str, keys: tuple[str, ...], as_json: bool) -> None:
             found.append(
                 {
                     "thread": thread,
-                    "checkpoints": sum(1 for ns in spaces for _ in index.newest(thread, ns)),
+                    "checkpoints": checkpoints_of(saver, thread),
                     "namespaces": len(spaces),
                     "head": head.header.id,
                     "step": head.metadata.get("step"),
@@ -80,7 +82,12 @@ def history(store: str, keys: tuple[str, ...], thread: str, limit: int | None, a
     """
     with opened(store, keys) as saver:
         first_space(saver, thread)
-        lines = [_line(saver, saved) for saved in saver.core.reader.listed(thread=thread, limit=limit)]
+        lines = []
+        # Newest first, so that what was made from a checkpoint comes before it.
+        parents: set[tuple[str, str | None]] = set()
+        for saved in saver.core.reader.listed(thread=thread, limit=limit):
+            lines.append(_line(saver, saved, is_taken_in=(saved.place.ns, saved.id) in parents))
+            parents.add((saved.place.ns, saved.parent))
     if as_json:
         output.print_json(lines)
         return
@@ -110,7 +117,7 @@ def _parent_in_space(line: dict[str, Any]) -> tuple[str, str | None]:
     return line["ns"], line["parent"]
 
 
-def _line(saver: CoreSaver, saved: Saved) -> dict[str, Any]:
+def _line(saver: CoreSaver, saved: Saved, *, is_taken_in: bool) -> dict[str, Any]:
     head = saver.core.index.head(*saved.place)
     return {
         "id": saved.id,
@@ -120,7 +127,7 @@ def _line(saver: CoreSaver, saved: Saved) -> dict[str, Any]:
         "source": saved.metadata.get("source"),
         "head": head is not None and head.id == saved.id,
         "branch": not saved.moved,
-        "pending": len(saved.writes),
+        "pending": 0 if is_taken_in else len(saved.writes),
         "written": saved.at_ms,
     }
 
@@ -137,12 +144,12 @@ def _line(saver: CoreSaver, saved: Saved) -> dict[str, Any]:
 @ns_option
 @output.json_option
 def show(store: str, keys: tuple[str, ...], thread: str, at: str | None, ns: str, as_json: bool) -> None:
-    """Show the values, the metadata and the pending writes of a checkpoint."""
+    """Show the values and the metadata of a checkpoint, and what its tasks have written."""
     with opened(store, keys) as saver:
-        from flowpoint.agents.shell import found, plain
+        from flowpoint.agents.shell import found, is_taken_in, plain
 
         saved = found(saver.core, thread, ns, at)
-        data = _line(saver, saved) | {
+        data = _line(saver, saved, is_taken_in=is_taken_in(saver.core, saved)) | {
             "values": plain(saved.values),
             "metadata": plain(saved.metadata),
             "writes": [[w.task_id, w.channel, plain(w.value)] for w in saved.writes],
@@ -153,8 +160,9 @@ def show(store: str, keys: tuple[str, ...], thread: str, at: str | None, ns: str
     click.echo(f"checkpoint {data['id']}, step {data['step']}, {data['source']}, after {data['parent'] or 'nothing'}")
     for channel, value in data["values"].items():
         click.echo(f"  {channel} = {_short(value)}")
+    word = "pending" if data["pending"] else "written"
     for task, channel, value in data["writes"]:
-        click.echo(f"  pending: {channel} = {_short(value)}  (task {task})")
+        click.echo(f"  {word}: {channel} = {_short(value)}  (task {task})")
 
 
 @click.command(short_help="Show what changed between two checkpoints.")
@@ -189,6 +197,7 @@ def _short(value: Any) -> str:
 @click.option(
     "--schema", required=True, metavar="MODULE:NAME", help="What `Schema.of` made, or a function that returns it."
 )
+@types_option
 @click.option("--check", is_flag=True, help="Try every head; write nothing.")
 @output.json_option
 @click.pass_context
@@ -200,6 +209,7 @@ def migrate(
     keys: tuple[str, ...],
     thread: str | None,
     schema: str,
+    types: tuple[str, ...],
     check: bool,
     as_json: bool,
 ) -> None:
@@ -209,11 +219,13 @@ def migrate(
     """
     if not check:
         raise click.UsageError("threads are migrated when they are read; pass --check to try it out before", ctx)
-    wanted = agents_shell(store).schema_of(schema)
-    with opened(store, keys) as saver:
-        from flowpoint.agents import shell
+    require_agents(store)
+    from flowpoint.agents import shell, shell_code
 
-        report = wanted.check(shell.stored_heads(saver.core, chosen(saver, thread)))
+    wanted = shell_code.schema_of(schema)
+    classes = [*wanted.types, *shell_code.declared(types)[1]]
+    with opened(store, keys, types=classes, schema=wanted) as saver:
+        report = shell.checked(saver.core, wanted, chosen(saver, thread))
     if as_json:
         output.print_json({name: getattr(report, name) for name in ("threads", "migrated", "refused", "notes")})
     else:

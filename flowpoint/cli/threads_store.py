@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -32,33 +31,46 @@ some_threads = click.argument("thread", required=False)
 ns_option = click.option("--ns", default="", help="The namespace of a sub-graph.")
 
 
+types_option = click.option(
+    "--types", multiple=True, metavar="MODULE:NAME", help="A class that stands in no annotation of the graph."
+)
+
+
 @contextmanager
-def opened(
-    store: str, keys: tuple[str, ...], *, change: bool = False, create: bool = False, **code: Any
-) -> Iterator[CoreSaver]:
-    """A store, opened for looking at or to `change`; `code` is `types` and `schema`, when the graph is going to run."""
-    shell = agents_shell(store)
+def opened(store: str, keys: tuple[str, ...], *, change: bool = False, **code: Any) -> Iterator[CoreSaver]:
+    """A store, opened for looking at or to `change`; `code` is `types` and `schema`, to read as the graph does."""
+    require_agents(store)
+    from flowpoint.agents import shell
+
+    with shell.open_store(store, change=change, keys=keys_of(keys), **code) as saver:
+        yield saver
+
+
+def keys_of(keys: tuple[str, ...]) -> dict[str, bytes] | None:
+    """The keys of an encrypted store.
+
+    Raises:
+        UsageError: one is not written as it should be.
+    """
     try:
         given = {name: bytes.fromhex(text) for name, _, text in (key.partition("=") for key in keys)}
     except ValueError as error:
         raise UsageError(f"cannot use --key: {error}; write it as id=hexadecimal") from error
-    with shell.open_store(store, change=change, create=create, keys=given or None, **code) as saver:
-        yield saver
+    return given or None
 
 
-def agents_shell(store: str) -> ModuleType:
-    """`flowpoint.agents.shell`.
+def require_agents(store: str) -> None:
+    """To be called before anything of `flowpoint.agents` is imported.
 
     Raises:
         UsageError: what agents need is not installed.
     """
     try:
-        from flowpoint.agents import shell
+        import flowpoint.agents.shell  # noqa: F401
     except ImportError as error:
         raise UsageError(
             f"cannot open {store}: {error.name} is not installed; in a checkout of FlowPoint: pip install '.[agents]'"
         ) from error
-    return shell
 
 
 def chosen(saver: CoreSaver, thread: str | None) -> list[str]:
@@ -82,3 +94,9 @@ def first_space(saver: CoreSaver, thread: str) -> str:
     from flowpoint.agents.shell import spaces_of
 
     return spaces_of(saver.core, thread)[0]
+
+
+def checkpoints_of(saver: CoreSaver, thread: str) -> int:
+    """How many checkpoints a thread has, in all namespaces."""
+    index = saver.core.index
+    return sum(1 for ns in index.namespaces(thread) for _ in index.newest(thread, ns))

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from flowpoint.agents import exchange, files, folder, retention, shell
+from flowpoint.agents import exchange, files, folder, retention, shell, shell_fork
 from flowpoint.agents.core import SaverCore
 from flowpoint.agents.folder_kv import FolderKv
 from flowpoint.agents.opening import system_world
@@ -148,7 +148,7 @@ def begin(saver: CoreSaver) -> None:
 
 def fork(saver: CoreSaver) -> None:
     saved = shell.found(saver.core, "t", "", "2")
-    shell.fork(saver, saved, {"b": 2})
+    shell_fork.fork(saver, saved, {"b": 2})
 
 
 def take_in(saver: CoreSaver) -> None:
@@ -176,7 +176,7 @@ COMMANDS: dict[str, Callable[[CoreSaver], object]] = {
 def test_a_command_that_fails_anywhere_has_happened_as_a_whole_or_not_and_can_be_repeated(
     name: str, kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shell, "uuid6", lambda clock_seq: "forked")
+    monkeypatch.setattr(shell_fork, "uuid6", lambda clock_seq: "forked")
     command = COMMANDS[name]
 
     def shown(saver: CoreSaver) -> dict[str, Any]:

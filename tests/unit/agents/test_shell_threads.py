@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import sys
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -12,6 +13,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, StateGraph
+from langgraph.types import interrupt
 
 from flowpoint.agents.migrations import Convert, Drop
 from flowpoint.agents.schema import Schema
@@ -38,6 +40,10 @@ def made() -> StateGraph:
 
 
 builder = made()
+
+
+unsure = StateGraph(State).add_node("a", lambda state: {}).add_node("b", lambda state: {})
+unsure.add_edge(START, "a").add_edge(START, "b")
 
 
 def make_schema() -> Schema:
@@ -169,12 +175,12 @@ def test_a_fork_has_the_version_of_what_it_forks_and_is_migrated_no_second_time(
 
 
 def test_threads_are_copied_pruned_and_deleted(store: str, capsys: Captured) -> None:
-    said(capsys, "copy", store, "t", "copy")
-    assert said(capsys, "prune", store, "t").startswith("4 checkpoints removed")
+    assert said(capsys, "copy", store, "t", "copy") == "thread 't' copied to 'copy', with 5 checkpoints\n"
+    assert said(capsys, "prune", store, "t", "--keep-last", "1").startswith("4 checkpoints removed")
     assert {one["thread"]: one["checkpoints"] for one in data(capsys, "list", store)} == {"t": 1, "copy": 5}
     said(capsys, "prune", store, "--keep-last", "3", "--older-than", "0s")
     assert {one["thread"]: one["checkpoints"] for one in data(capsys, "list", store)} == {"t": 1, "copy": 3}
-    said(capsys, "delete", store, "copy")
+    assert said(capsys, "delete", store, "copy") == "thread 'copy' deleted, with 3 checkpoints\n"
     assert [one["thread"] for one in data(capsys, "list", store)] == ["t"]
 
 
@@ -207,9 +213,9 @@ def test_commands_that_change_something_tell_programs_what_they_did(
     step2 = at_step(capsys, store, 2)
     made = data(capsys, "fork", store, "t", "--at", step2, "--set", 'route="alt"')
     assert made == {"thread": "t", "ns": "", "id": data(capsys, "show", store, "t")["id"], "parent": step2}
-    assert data(capsys, "copy", store, "t", "copy") == {"thread": "t", "copy": "copy"}
-    assert data(capsys, "prune", store, "copy")["removed"] == 5
-    assert data(capsys, "delete", store, "copy") == {"deleted": "copy"}
+    assert data(capsys, "copy", store, "t", "copy") == {"thread": "t", "copy": "copy", "checkpoints": 6}
+    assert data(capsys, "prune", store, "copy", "--keep-last", "1")["removed"] == 5
+    assert data(capsys, "delete", store, "copy") == {"deleted": "copy", "checkpoints": 1}
     lines = said(capsys, "export", store, "--json")
     assert lines == said(capsys, "export", store)
     (tmp_path / "lines").write_text(lines)
@@ -251,7 +257,7 @@ def test_a_store_that_is_open_is_not_changed_and_its_owner_is_named(
         (["show", "STORE", "nobody"], 3, "no thread 'nobody'"),
         (["history", "STORE", "nobody"], 3, "no thread 'nobody'"),
         (["export", "STORE", "nobody"], 3, "no thread 'nobody'"),
-        (["prune", "STORE", "nobody"], 3, "no thread 'nobody'"),
+        (["prune", "STORE", "nobody", "--keep-last", "1"], 3, "no thread 'nobody'"),
         (["copy", "STORE", "nobody", "copy"], 3, "no thread 'nobody'"),
         (["delete", "STORE", "nobody"], 3, "no thread 'nobody'"),
         (["migrate", "STORE", "nobody", "--check", "--schema", "HERE:schema"], 3, "no thread 'nobody'"),
@@ -260,6 +266,16 @@ def test_a_store_that_is_open_is_not_changed_and_its_owner_is_named(
         (["fork", "STORE", "t", "--schema", "x:y"], 2, "without --graph"),
         (["fork", "STORE", "t", "--set", "nothing=1"], 2, "cannot set 'nothing'"),
         (["fork", "STORE", "t", "--set", "route=alt"], 2, "channel=JSON"),
+        (["fork", "STORE", "t", "--set", "rout=1"], 2, "the thread has route, trail; did you mean 'route'?"),
+        (["fork", "STORE", "t", "--graph", "HERE:builder", "--set", "rout=1"], 2, "did you mean 'route'?"),
+        (["fork", "STORE", "t", "--graph", "HERE:builder", "--set", "branch:to:a=1"], 2, "cannot set 'branch:to:a'"),
+        (["fork", "STORE", "t", "--graph", "HERE:builder", "--as-node", "c_al"], 2, "did you mean 'c_alt'?"),
+        (
+            ["fork", "STORE", "t", "--graph", "HERE:builder", "--set", "trail=1", "--as-node", "a"],
+            2,
+            "raised TypeError",
+        ),
+        (["prune", "STORE"], 2, "nothing says what may go"),
         (["prune", "STORE", "--older-than", "often"], 2, "a duration"),
         (["prune", "STORE", "--older-than", "99999999999999d"], 2, "a duration"),
         (["prune", "STORE", "--keep-last", "0"], 2, "keep at least 1"),
@@ -283,6 +299,7 @@ def test_a_store_that_is_open_is_not_changed_and_its_owner_is_named(
         (["import", "NEW", "PICTURE"], 2, "cannot import line 1"),
         (["import", "NEW", "HALF"], 2, "cannot import line 1"),
         (["import", "NEW", "nowhere"], 2, "No such file"),
+        (["import", "OTHER", "HALF"], 2, "there is something else"),
     ],
 )
 def test_a_wrong_command_says_what_is_wrong(
@@ -290,11 +307,17 @@ def test_a_wrong_command_says_what_is_wrong(
 ) -> None:
     (tmp_path / "picture").write_bytes(b"\x89PNG\xff\xfe")
     (tmp_path / "half").write_text('{"thread": "t", "channels": {}, "writes": []}\n')
-    meant = {"STORE": store, **{name: str(tmp_path / name.lower()) for name in ("NEW", "PICTURE", "HALF")}}
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("mine")
+    before = sorted(tmp_path.iterdir())
+    head = data(capsys, "list", store)
+    meant = {"STORE": store, **{name: str(tmp_path / name.lower()) for name in ("NEW", "PICTURE", "HALF", "OTHER")}}
     assert execute(["threads", *(meant.get(one, one.replace("HERE", __name__)) for one in arguments)]) == code
     error = capsys.readouterr().err
     assert seen in error
     assert "bug in FlowPoint" not in error
+    assert sorted(tmp_path.iterdir()) == before
+    assert data(capsys, "list", store) == head
 
 
 def test_a_fork_stands_as_a_branch_in_the_history(store: str, capsys: Captured) -> None:
@@ -305,3 +328,94 @@ def test_a_fork_stands_as_a_branch_in_the_history(store: str, capsys: Captured) 
     assert newest.startswith(plain)
     assert branch.startswith("├─ ")
     assert branch.split()[2] == parent.split()[0] == newest.split()[1]
+
+
+@dataclass
+class Note:
+    text: str
+
+
+class Loud(Note):
+    """A class that stands in no annotation."""
+
+
+class Notes(TypedDict):
+    notes: Annotated[list[Note], operator.add]
+    any: Any
+
+
+def noting(note: Note) -> StateGraph:
+    def ask(state: Notes) -> Any:
+        return {"any": interrupt(note)}
+
+    made = StateGraph(Notes).add_node("note", lambda state: {"notes": [note]}).add_node("ask", ask)
+    return made.add_edge(START, "note").add_edge("note", "ask")
+
+
+note_schema = Schema.of(noting(Note("x")), version=1)
+
+
+@pytest.mark.parametrize("kind", SAVERS)
+def test_a_check_knows_the_classes_of_the_graph_and_others_by_name(
+    kind: str, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
+    store = str(tmp_path / kind)
+    check = ["migrate", store, "--schema", f"{__name__}:note_schema", "--check"]
+    with open_saver(kind, tmp_path, types=[Note, Loud], schema=note_schema) as saver:
+        noting(Note("x")).compile(checkpointer=saver).invoke({"any": None}, CONFIG)
+        report = data(capsys, *check)
+        assert (report["threads"], report["refused"]) == (1, [])
+        noting(Loud("x")).compile(checkpointer=saver).invoke({}, {"configurable": {"thread_id": "loud"}})
+
+    assert execute(["threads", *check]) == 1
+    out = capsys.readouterr().out
+    assert "Loud, which is not declared" in out
+    assert "or give it with --types" in out
+    assert "2 heads: 0 to be migrated on reading, 1 refused" in out
+    assert data(capsys, *check, "--types", f"{__name__}:Loud")["refused"] == []
+
+
+@pytest.mark.parametrize("kind", SAVERS)
+def test_objects_are_shown_with_their_class_and_fields(kind: str, tmp_path: Path, capsys: Captured) -> None:
+    with open_saver(kind, tmp_path, types=[Note]) as saver:
+        noting(Note("x")).compile(checkpointer=saver).invoke({"any": None}, CONFIG)
+    note = {"type": f"{__name__}:Note", "fields": {"text": "x"}}
+
+    shown = data(capsys, "show", str(tmp_path / kind), "t")
+
+    assert shown["values"]["notes"] == [note]
+    [[_task, channel, [asked]]] = shown["writes"]
+    assert (channel, asked["type"], asked["fields"]["value"]) == ("__interrupt__", "langgraph.types:Interrupt", note)
+
+
+def test_only_what_no_later_checkpoint_has_taken_in_is_pending(store: str, capsys: Captured) -> None:
+    with open_saver(Path(store).name, Path(store).parent, types=[Note]) as saver:
+        noting(Note("x")).compile(checkpointer=saver).invoke({"any": None}, {"configurable": {"thread_id": "asks"}})
+
+    assert [line["pending"] for line in data(capsys, "history", store, "t")] == [0] * 5
+    assert [line["pending"] for line in data(capsys, "history", store, "asks")] == [1, 0, 0]
+    assert "  pending: __interrupt__ = " in said(capsys, "show", store, "asks")
+    old = at_step(capsys, store, 2)
+    assert data(capsys, "show", store, "t", "--at", old)["pending"] == 0
+    assert "  written: trail = ['c']" in said(capsys, "show", store, "t", "--at", old)
+
+
+def test_an_import_into_an_empty_folder_makes_a_store_of_it(store: str, capsys: Captured, tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_text(said(capsys, "export", store))
+    (tmp_path / "empty").mkdir()
+
+    assert said(capsys, "import", str(tmp_path / "empty"), str(file)) == "5 checkpoints imported\n"
+
+    assert data(capsys, "show", str(tmp_path / "empty"), "t") == data(capsys, "show", store, "t")
+
+
+def test_a_fork_of_which_the_graph_cannot_tell_the_node_asks_for_it(tmp_path: Path, capsys: Captured) -> None:
+    with open_saver("rocks", tmp_path) as saver:
+        unsure.compile(checkpointer=saver).invoke({"trail": []}, CONFIG)
+
+    fork = ["threads", "fork", str(tmp_path / "rocks"), "t", "--graph", f"{__name__}:unsure", "--set", 'route="x"']
+    assert execute(fork) == 2
+    assert "Ambiguous update" in (error := capsys.readouterr().err)
+    assert "say with --as-node" in error
