@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from flowpoint.agents.store import RocksStore
     from flowpoint.agents.stored import StoredObject
     from flowpoint.agents.types import types_of
+    from flowpoint.errors import ConcurrentRunError, SchemaError, UnknownTypeError
 
 __all__ = [
     "Add",
+    "ConcurrentRunError",
     "Convert",
     "ConvertSend",
     "Drop",
@@ -32,7 +34,9 @@ __all__ = [
     "RocksSaver",
     "RocksStore",
     "Schema",
+    "SchemaError",
     "StoredObject",
+    "UnknownTypeError",
     "ainvoke_with_retry",
     "idempotency_key",
     "invoke_with_retry",
@@ -40,20 +44,23 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Event": "conflicts",
-    "FolderSaver": "folder",
-    "RocksSaver": "rocks",
-    "RocksStore": "store",
-    "Schema": "schema",
-    "StoredObject": "stored",
-    "ainvoke_with_retry": "retry",
-    "idempotency_key": "effects",
-    "invoke_with_retry": "retry",
-    "types_of": "types",
+    "ConcurrentRunError": "errors",
+    "Event": "agents.conflicts",
+    "FolderSaver": "agents.folder",
+    "RocksSaver": "agents.rocks",
+    "RocksStore": "agents.store",
+    "Schema": "agents.schema",
+    "SchemaError": "errors",
+    "StoredObject": "agents.stored",
+    "UnknownTypeError": "errors",
+    "ainvoke_with_retry": "agents.retry",
+    "idempotency_key": "agents.effects",
+    "invoke_with_retry": "agents.retry",
+    "types_of": "agents.types",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES.get(name, 'migrations')}"), name)
+    return getattr(importlib.import_module(f"flowpoint.{_MODULES.get(name, 'agents.migrations')}"), name)

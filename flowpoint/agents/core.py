@@ -34,6 +34,7 @@ from flowpoint.agents.envelope import PUT, Body, Envelopes, Header, Sealer, Writ
 from flowpoint.agents.kv import Kv, Section, part
 from flowpoint.agents.log import Head, Index
 from flowpoint.agents.reading import SPECIAL, Reader, Record, Saved, Upgrade
+from flowpoint.agents.refusals import REFUSALS, log_refusal
 from flowpoint.agents.replayed_index import ReplayedIndex
 from flowpoint.agents.running import Run, Runs
 from flowpoint.agents.stored import LAYOUT, Stored
@@ -147,7 +148,11 @@ class SaverCore:
 
     def _migrated(self, saved: Saved, schema: Upgrade, for_run: bool) -> Saved:
         checkpoint = saved.checkpoint
-        stored = schema.upgrade(stored_of(saved), for_run=for_run)
+        try:
+            stored = schema.upgrade(stored_of(saved), for_run=for_run)
+        except REFUSALS as error:
+            log_refusal(saved.place, saved.id, error)
+            raise
         for note in stored.notes:
             self._note(saved, note)
         saved.checkpoint = {
@@ -193,7 +198,7 @@ class SaverCore:
         """
         thread, id_ = place.thread, checkpoint["id"]
         out: dict[bytes, bytes] = {}
-        channels = self._saved_values(thread, checkpoint["channel_values"], changed, out)
+        channels = self._saved_values(place, checkpoint, changed, out)
         bare = {key: value for key, value in checkpoint.items() if key != "channel_values"}
         nonce = self.world.new_nonce()
         with self.kv.section(part(thread), Section.APPEND):
@@ -231,13 +236,17 @@ class SaverCore:
             raise ConcurrentRunError(f"cannot save checkpoint {id_} of thread {thread!r}: {verdict.refusal}")
 
     def _saved_values(
-        self, thread: str, values: Mapping[str, Any], changed: Mapping[str, Any], out: dict[bytes, bytes]
+        self, place: Place, checkpoint: Mapping[str, Any], changed: Mapping[str, Any], out: dict[bytes, bytes]
     ) -> dict[str, Ref]:
         sizes, save = self.sizes, self.values.save
-        return {
-            channel: save(thread, channel, value, sizes.changed if channel in changed else sizes.kept, out)
-            for channel, value in values.items()
-        }
+        try:
+            return {
+                channel: save(place.thread, channel, value, sizes.changed if channel in changed else sizes.kept, out)
+                for channel, value in checkpoint["channel_values"].items()
+            }
+        except REFUSALS as error:
+            log_refusal(place, checkpoint["id"], error)
+            raise
 
     def _carry(
         self,
@@ -320,10 +329,14 @@ class SaverCore:
         thread = place.thread
         out: dict[bytes, bytes] = {}
         save, size = self.values.save, self.sizes.written
-        items = [
-            (SPECIAL.get(channel, index), channel, save(thread, channel, value, size, out))
-            for index, (channel, value) in enumerate(writes)
-        ]
+        try:
+            items = [
+                (SPECIAL.get(channel, index), channel, save(thread, channel, value, size, out))
+                for index, (channel, value) in enumerate(writes)
+            ]
+        except REFUSALS as error:
+            log_refusal(place, id, error)
+            raise
         with self.kv.section(part(thread), Section.APPEND):
             blobs, now = self.values.missing(thread, out), self.world.wall_ms()
             self.task_writes.add(

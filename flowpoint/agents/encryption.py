@@ -93,10 +93,11 @@ class AesGcmSealer:
                 f"this saver, or somebody replaced it"
             )
         id = data[key_at:nonce_at]
+        name = id.decode(errors="replace")
         cipher = self._ciphers.get(id)
         if cipher is None:
             raise SealError(
-                f"cannot read {where}: it was encrypted with the key {id!r}, which is not among `keys`; add it"
+                f"cannot read {where}: it was encrypted with the key {name!r}, which is not among `keys`; add it"
             )
         from cryptography.exceptions import InvalidTag
 
@@ -105,7 +106,7 @@ class AesGcmSealer:
             opened: bytes = cipher.decrypt(data[nonce_at:text_at], data[text_at:], data[:nonce_at] + place)
         except InvalidTag:
             raise SealError(
-                f"cannot read {where}: it was changed, belongs to another place, or the key {id!r} is not "
+                f"cannot read {where}: it was changed, belongs to another place, or the key {name!r} is not "
                 f"the one it was encrypted with"
             ) from None
         return opened

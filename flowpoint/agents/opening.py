@@ -9,7 +9,7 @@ import itertools
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, get_args
 
 from flowpoint.agents.appending import World
 from flowpoint.agents.conflicts import Event, OnConflict
@@ -18,6 +18,7 @@ from flowpoint.agents.encryption import AesGcmSealer
 from flowpoint.agents.kv import Kv
 from flowpoint.agents.reading import Upgrade
 from flowpoint.agents.serde import StrictSerde
+from flowpoint.errors import ConfigError
 
 
 class SaverOptions(TypedDict, total=False):
@@ -37,20 +38,42 @@ class SaverOptions(TypedDict, total=False):
     what it raises is logged: it cannot undo what happened."""
 
 
-def core_on(kv: Kv, sizes: Sizes, *, alone: bool, **options: Unpack[SaverOptions]) -> SaverCore:
-    """The core of a saver. `alone`: no other process writes to the store meanwhile."""
-    keys = options.get("keys")
-    return SaverCore(
-        kv,
-        StrictSerde(options.get("types", ())),
-        system_world(),
-        sizes,
-        sealer=None if keys is None else AesGcmSealer(keys),
-        schema=options.get("schema"),
-        on_conflict=options.get("on_conflict", "branch"),
-        on_event=options.get("on_event"),
-        alone=alone,
-    )
+def core_on(
+    kv: Kv,
+    sizes: Sizes,
+    *,
+    alone: bool,
+    types: Iterable[Any] = (),
+    schema: Upgrade | None = None,
+    on_conflict: OnConflict = "branch",
+    keys: Mapping[str, bytes] | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> SaverCore:
+    """The core of a saver with these `SaverOptions`. `alone`: no other process writes to the store meanwhile.
+
+    Raises:
+        ConfigError: an option cannot be used; the store is closed again.
+    """
+    try:
+        if on_conflict not in get_args(OnConflict):
+            raise ConfigError(
+                f"cannot use on_conflict={on_conflict!r}; it is one of {', '.join(map(repr, get_args(OnConflict)))}"
+            )
+        return SaverCore(
+            kv,
+            StrictSerde(types),
+            system_world(),
+            sizes,
+            sealer=None if keys is None else AesGcmSealer(keys),
+            schema=schema,
+            on_conflict=on_conflict,
+            on_event=on_event,
+            alone=alone,
+        )
+    except BaseException:
+        # Nobody has a saver to close, and others would be told that this process has the store open.
+        kv.close()
+        raise
 
 
 def system_world() -> World:

@@ -10,7 +10,6 @@ applies them. Reading changes nothing.
 from __future__ import annotations
 
 import heapq
-import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
@@ -19,11 +18,10 @@ from flowpoint.agents.entry_names import Place, commit_name, writes_prefix
 from flowpoint.agents.envelope import Envelopes, Header, Writes, read_body
 from flowpoint.agents.kv import Kv, Part, Section, children, part
 from flowpoint.agents.log import Head, Index
+from flowpoint.agents.refusals import REFUSALS, log_refusal
 from flowpoint.agents.stored import PendingWrite, Stored
 from flowpoint.agents.values import Ref, Values
 from flowpoint.errors import DamagedStoreError
-
-logger = logging.getLogger("flowpoint.agents")
 
 SPECIAL: Final = {"__error__": -1, "__scheduled__": -2, "__interrupt__": -3, "__resume__": -4}
 """Channels of writes of which the last counts, not the first. As `langgraph.checkpoint.base.WRITES_IDX_MAP`."""
@@ -131,7 +129,11 @@ class Reader:
         Raises:
             DamagedStoreError: it is another checkpoint than the index says, or was not removed and yet is not there.
         """
-        record = self.record(place.thread, head.number)
+        try:
+            record = self.record(place.thread, head.number)
+        except REFUSALS as error:
+            log_refusal(place, head.id, error)
+            raise
         if record is None:
             self.index.refresh(place.thread)
             if self.index.find(*place, head.id) == head.number:
@@ -157,7 +159,19 @@ class Reader:
         return Record(header, body.checkpoint, body.metadata, body.channels)
 
     def saved(self, record: Record) -> Saved:
-        """A commit with its values and pending writes."""
+        """A commit with its values and pending writes.
+
+        Raises:
+            FlowPointError: one of `REFUSALS`, which is logged; what is stored stays.
+        """
+        header = record.header
+        try:
+            return self._saved(record)
+        except REFUSALS as error:
+            log_refusal(Place(header.thread, header.ns), header.id, error)
+            raise
+
+    def _saved(self, record: Record) -> Saved:
         header = record.header
         thread = header.thread
         place = Place(thread, header.ns)

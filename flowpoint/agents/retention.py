@@ -15,6 +15,8 @@ Not here: reading and putting (`reading`, `core`).
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
@@ -31,6 +33,8 @@ from flowpoint.errors import UsageError
 
 ORPHAN_AGE: Final = timedelta(days=1)
 """How long pending writes wait for their checkpoint, which a run puts soon after."""
+
+logger = logging.getLogger("flowpoint.agents")
 
 _INTERRUPT: Final = "__interrupt__"
 _DELTA: Final = "counters_since_delta_snapshot"
@@ -274,7 +278,14 @@ def _remove_unnamed(
     core: SaverCore, thread: str, records: Records, older_than: timedelta, writes: Iterable[str] = ()
 ) -> int:
     """Remove these writes and every entry of a thread that no kept checkpoint needs."""
-    doomed = [*_commits(core, thread, records), *{*_orphans(core, thread, records, older_than), *writes}]
+    told = set(writes)
+    orphans = {key: of for key, of in _orphans(core, thread, records, older_than) if key not in told}
+    for (ns, id_), count in Counter(orphans.values()).items():
+        logger.warning(
+            "thread %r, namespace %r, checkpoint %s: removed what %d tasks had written for it: it never came, or is gone",
+            thread, ns, id_, count,
+        )  # fmt: skip
+    doomed = [*_commits(core, thread, records), *orphans, *told]
     doomed += _unnamed_values(core, thread, records, set(doomed))
     if not doomed:
         return 0
@@ -295,15 +306,18 @@ def _commits(core: SaverCore, thread: str, records: Records) -> Iterator[str]:
             yield key
 
 
-def _orphans(core: SaverCore, thread: str, records: Records, older_than: timedelta) -> Iterator[str]:
-    """Pending writes whose checkpoint is not there, when they are old: it may yet come."""
+def _orphans(
+    core: SaverCore, thread: str, records: Records, older_than: timedelta
+) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Pending writes whose checkpoint is not there, when they are old, with its namespace and id: it may yet come."""
     kept = {_writes_of(record) for record in records.values()}
     oldest = core.world.wall_ms() - older_than // timedelta(milliseconds=1)
     for key, data in core.kv.scan(f"{root(thread)}w/"):
         if key.rpartition("/")[0] + "/" in kept:
             continue
-        if core.envelopes.read_writes(data, thread).at_ms <= oldest:
-            yield key
+        writes = core.envelopes.read_writes(data, thread)
+        if writes.at_ms <= oldest:
+            yield key, (writes.ns, writes.id)
 
 
 def _unnamed_values(core: SaverCore, thread: str, records: Records, doomed: Collection[str]) -> list[str]:

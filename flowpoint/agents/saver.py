@@ -36,6 +36,7 @@ from flowpoint.agents.conflicts import token
 from flowpoint.agents.core import SaverCore
 from flowpoint.agents.entry_names import Place
 from flowpoint.agents.reading import Saved
+from flowpoint.agents.serde import TypedSerde
 from flowpoint.errors import UsageError
 
 T = TypeVar("T")
@@ -62,7 +63,7 @@ class CoreSaver(BaseCheckpointSaver[Any]):
     """Whether also a write that is not synced may."""
 
     def __init__(self, core: SaverCore) -> None:
-        super().__init__()
+        super().__init__(serde=TypedSerde(core.values.serde))
         self.core = core
 
     # ------------------------------------------------------------------ life
@@ -102,6 +103,7 @@ class CoreSaver(BaseCheckpointSaver[Any]):
         """A copy that knows the classes of a graph, too; LangGraph asks for it in its strict mode."""
         twin = copy.copy(self)
         twin.core = self.core.with_types(extra_allowlist)
+        twin.serde = TypedSerde(twin.core.values.serde)
         return twin
 
     def get_next_version(self, current: Any, channel: None = None) -> Any:

@@ -35,7 +35,7 @@ from flowpoint.errors import BadRecordError, SealError, UnknownTypeError
 _NONE: Final = b"\xc0"
 """What msgpack makes of None."""
 
-__all__ = ["StrictSerde", "ValueSerde", "framework_types"]
+__all__ = ["StrictSerde", "TypedSerde", "ValueSerde", "framework_types"]
 
 
 class ValueSerde(Protocol):
@@ -155,6 +155,32 @@ class StrictSerde:
             return self._idle[lenient].pop()
         except IndexError:
             return AgentCodec(self._registry, lenient=lenient)
+
+
+class TypedSerde:
+    """A serde as LangGraph's protocol has it, for who asks a saver for its `serde`. Values stand in no thread there."""
+
+    KIND: Final = "flowpoint"
+
+    def __init__(self, serde: ValueSerde) -> None:
+        self._serde = serde
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        """The kind of the bytes, and the bytes. See `StrictSerde.encode`."""
+        return self.KIND, self._serde.encode(obj, thread="", channel="")
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """See `StrictSerde.decode`.
+
+        Raises:
+            BadRecordError: the bytes are of another kind.
+        """
+        kind, encoded = data
+        if kind != self.KIND:
+            raise BadRecordError(
+                f"cannot read a value of kind {kind!r}: it is another saver's; this one has {self.KIND!r}"
+            )
+        return self._serde.decode(encoded, thread="", channel="")
 
 
 def framework_types() -> list[Any]:

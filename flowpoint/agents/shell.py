@@ -20,6 +20,7 @@ from flowpoint.agents.entry_names import Place
 from flowpoint.agents.files import Files
 from flowpoint.agents.folder import FolderSaver
 from flowpoint.agents.folder_kv import FolderKv
+from flowpoint.agents.kv import Section, part
 from flowpoint.agents.opening import SaverOptions
 from flowpoint.agents.reading import Saved
 from flowpoint.agents.rocks import RocksSaver
@@ -106,6 +107,20 @@ def _is_rocks(path: str) -> bool:
 
 def _is_folder(path: str) -> bool:
     return os.path.isdir(os.path.join(path, "t"))
+
+
+def spaces_of(core: SaverCore, thread: str) -> list[str]:
+    """The namespaces of a thread, its own first. None of its values is read: they may be damaged.
+
+    Raises:
+        NotFoundError: there is no such thread.
+    """
+    with core.kv.section(part(thread), Section.READ):
+        core.index.refresh(thread)
+        spaces = sorted(core.index.namespaces(thread))
+    if not spaces:
+        raise NotFoundError(f"there is no thread {thread!r}; `flowpoint threads list` shows those there are")
+    return spaces
 
 
 def found(core: SaverCore, thread: str, ns: str, id: str | None) -> Saved:

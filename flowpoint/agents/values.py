@@ -94,6 +94,11 @@ class Values:
         """The same store, read and written by one who knows these classes too."""
         return self.with_serde(self._serde.with_types(types))
 
+    @property
+    def serde(self) -> ValueSerde:
+        """What turns values into bytes."""
+        return self._serde
+
     def with_serde(self, serde: ValueSerde) -> Values:
         """The same store, read and written with another serde."""
         return Values(self._kv, serde, self._sealer, self._leaves)

@@ -13,10 +13,10 @@ from typing import Any
 
 import click
 
+from flowpoint.cli import output
 from flowpoint.cli.threads_store import (
     checkpoints_of,
     chosen,
-    first_space,
     keys_of,
     ns_option,
     opened,
@@ -42,6 +42,7 @@ from flowpoint.launch import quantities
 @click.option("--schema", default=None, metavar="MODULE:NAME", help="What `Schema.of` made, when the thread has one.")
 @types_option
 @ns_option
+@output.json_option
 def fork(
     store: str,
     keys: tuple[str, ...],
@@ -53,6 +54,7 @@ def fork(
     schema: str | None,
     types: tuple[str, ...],
     ns: str,
+    as_json: bool,
 ) -> None:
     """Go back to a checkpoint, with other values; the fork becomes the head, and nothing is lost."""
     if as_node and not graph:
@@ -77,7 +79,10 @@ def fork(
             made = shell_fork.fork(saver, saved, values)
         else:
             made = shell_fork.fork_with_graph(saver, saved, values, builder, as_node)
-    click.echo(made)
+    if as_json:
+        output.print_json({"thread": thread, "ns": ns, "id": made, "parent": saved.id})
+    else:
+        click.echo(made)
 
 
 @click.command()
@@ -85,7 +90,10 @@ def fork(
 @some_threads
 @click.option("--keep-last", type=int, default=None, help="How many checkpoints of each line stay.")
 @click.option("--older-than", default=None, metavar="TIME", help="Only what is older goes, such as 7d.")
-def prune(store: str, keys: tuple[str, ...], thread: str | None, keep_last: int | None, older_than: str | None) -> None:
+@output.json_option
+def prune(
+    store: str, keys: tuple[str, ...], thread: str | None, keep_last: int | None, older_than: str | None, as_json: bool
+) -> None:
     """Remove history, of all threads or of one. What a thread needs to go on stays."""
     if keep_last is None and older_than is None:
         raise UsageError(
@@ -96,7 +104,10 @@ def prune(store: str, keys: tuple[str, ...], thread: str | None, keep_last: int 
     with opened(store, keys, change=True) as saver:
         gone = saver.expire(chosen(saver, thread), keep_last=keep_last, ttl=ttl)
         swept = saver.sweep()
-    click.echo(f"{gone} checkpoints removed, {swept} leftovers swept")
+    if as_json:
+        output.print_json({"removed": gone, "swept": swept})
+    else:
+        click.echo(f"{gone} checkpoints removed, {swept} leftovers swept")
 
 
 def _age(text: str) -> timedelta:
@@ -110,29 +121,33 @@ def _age(text: str) -> timedelta:
 @store_argument
 @thread_argument
 @click.argument("target")
-def copy(store: str, keys: tuple[str, ...], thread: str, target: str) -> None:
+@output.json_option
+def copy(store: str, keys: tuple[str, ...], thread: str, target: str, as_json: bool) -> None:
     """Copy a thread with its history."""
     with opened(store, keys, change=True) as saver:
-        from flowpoint.agents.shell import found
-
-        found(saver.core, thread, first_space(saver, thread), None)
+        chosen(saver, thread)
         saver.copy_thread(thread, target)
         count = checkpoints_of(saver, target)
-    click.echo(f"thread {thread!r} copied to {target!r}, with {count} checkpoints")
+    if as_json:
+        output.print_json({"thread": thread, "copy": target, "checkpoints": count})
+    else:
+        click.echo(f"thread {thread!r} copied to {target!r}, with {count} checkpoints")
 
 
 @click.command()
 @store_argument
 @thread_argument
-def delete(store: str, keys: tuple[str, ...], thread: str) -> None:
+@output.json_option
+def delete(store: str, keys: tuple[str, ...], thread: str, as_json: bool) -> None:
     """Delete a thread."""
     with opened(store, keys, change=True) as saver:
-        from flowpoint.agents.shell import found
-
-        found(saver.core, thread, first_space(saver, thread), None)
+        chosen(saver, thread)
         count = checkpoints_of(saver, thread)
         saver.delete_thread(thread)
-    click.echo(f"thread {thread!r} deleted, with {count} checkpoints")
+    if as_json:
+        output.print_json({"deleted": thread, "checkpoints": count})
+    else:
+        click.echo(f"thread {thread!r} deleted, with {count} checkpoints")
 
 
 @click.command(name="import", short_help="Read exported threads, or another saver's.")
@@ -141,7 +156,8 @@ def delete(store: str, keys: tuple[str, ...], thread: str) -> None:
 @click.option(
     "--types", "types", multiple=True, metavar="MODULE:NAME", help="A class, or a graph, of values in a database."
 )
-def import_(store: str, keys: tuple[str, ...], source: str, types: tuple[str, ...]) -> None:
+@output.json_option
+def import_(store: str, keys: tuple[str, ...], source: str, types: tuple[str, ...], as_json: bool) -> None:
     """Read threads from a file of `export`, from standard input, or from the database of a SqliteSaver.
 
     STORE is made if it does not exist, and is not there if the import fails. Threads that it has already are refused.
@@ -158,7 +174,10 @@ def import_(store: str, keys: tuple[str, ...], source: str, types: tuple[str, ..
         else:
             with open(source, encoding="utf-8", errors="surrogateescape") as file:
                 count = exchange.imported(saver.core, file)
-    click.echo(f"{count} checkpoints imported")
+    if as_json:
+        output.print_json({"imported": count})
+    else:
+        click.echo(f"{count} checkpoints imported")
 
 
 def _is_sqlite(path: str) -> bool:

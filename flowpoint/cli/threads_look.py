@@ -81,9 +81,7 @@ def history(store: str, keys: tuple[str, ...], thread: str, limit: int | None, a
     Other commands take a part of an id. Ids of one moment begin alike, so its last characters tell more.
     """
     with opened(store, keys) as saver:
-        from flowpoint.agents.shell import found
-
-        found(saver.core, thread, first_space(saver, thread), None)
+        first_space(saver, thread)
         lines = []
         # Newest first, so that what was made from a checkpoint comes before it.
         parents: set[tuple[str, str | None]] = set()
@@ -243,6 +241,7 @@ def migrate(
 @click.command(short_help="Write threads to standard output.")
 @store_argument
 @some_threads
+@click.option("--json", is_flag=True, expose_value=False, help="As it is done in any case: a line is JSON.")
 def export(store: str, keys: tuple[str, ...], thread: str | None) -> None:
     """Write threads to standard output, a checkpoint a line. The lines are not encrypted."""
     with opened(store, keys) as saver:

@@ -74,14 +74,26 @@ def require_agents(store: str) -> None:
 
 
 def chosen(saver: CoreSaver, thread: str | None) -> list[str]:
-    """The thread that was named, or all."""
-    return saver.core.reader.threads() if thread is None else [thread]
+    """The thread that was named, or all.
+
+    Raises:
+        NotFoundError: the one that was named is not there.
+    """
+    if thread is None:
+        return saver.core.reader.threads()
+    first_space(saver, thread)
+    return [thread]
 
 
 def first_space(saver: CoreSaver, thread: str) -> str:
-    """A namespace that the thread has: its own, if it has checkpoints of its own."""
-    spaces = saver.core.index.namespaces(thread)
-    return spaces[0] if spaces else ""
+    """A namespace that the thread has: its own, if it has checkpoints of its own.
+
+    Raises:
+        NotFoundError: there is no such thread.
+    """
+    from flowpoint.agents.shell import spaces_of
+
+    return spaces_of(saver.core, thread)[0]
 
 
 def checkpoints_of(saver: CoreSaver, thread: str) -> int:

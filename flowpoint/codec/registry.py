@@ -348,7 +348,10 @@ PYDANTIC_REST: Final = "__pydantic_rest__"
 
 
 def _pydantic(cls: Any) -> Shape:
-    """Fields, and as a last pseudo-field what else a model holds: extra values, private ones, which fields were set."""
+    """Fields, and as a last pseudo-field what else a model holds: extra values, private ones, which fields were set.
+
+    A root model has neither extra values nor private ones.
+    """
     names = tuple(cls.model_fields)
     fields = (*names, PYDANTIC_REST)
 
@@ -356,9 +359,9 @@ def _pydantic(cls: Any) -> Shape:
         state = instance.__getstate__()
         own = state["__dict__"]
         rest = (
-            state["__pydantic_extra__"],
+            state.get("__pydantic_extra__"),
             sorted(state["__pydantic_fields_set__"]),
-            state["__pydantic_private__"],
+            state.get("__pydantic_private__"),
         )
         return (*(own[name] for name in names), rest)
 

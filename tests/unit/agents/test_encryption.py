@@ -52,9 +52,9 @@ def test_keys_are_rotated_by_putting_the_new_one_in_front() -> None:
     assert both.open(sealed, b"p", "it") == b"x"
     after = AesGcmSealer({"new": NEW})
     assert after.open(both.seal(b"y", b"p"), b"p", "it") == b"y"
-    with pytest.raises(SealError, match="key b'old', which is not among `keys`"):
+    with pytest.raises(SealError, match="key 'old', which is not among `keys`"):
         after.open(sealed, b"p", "it")
-    with pytest.raises(SealError, match="the key b'old' is not the one"):
+    with pytest.raises(SealError, match="the key 'old' is not the one"):
         AesGcmSealer({"old": NEW}).open(sealed, b"p", "it")
 
 

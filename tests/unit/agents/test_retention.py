@@ -174,7 +174,9 @@ def test_a_copy_has_history_heads_writes_and_branches_and_lives_on_alone(kind: s
 
 
 @each_saver
-def test_orphans_are_swept_when_they_are_old(kind: str, tmp_path: Path) -> None:
+def test_orphans_are_swept_when_they_are_old_and_named_in_the_log(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with open_saver(kind, tmp_path) as saver:
         clock = Clock(saver)
         chain(saver, "a")
@@ -183,10 +185,15 @@ def test_orphans_are_swept_when_they_are_old(kind: str, tmp_path: Path) -> None:
         saver.put_writes(config("other", id="never"), [("x", 1)], "task")
         clock.turn(hours=23)
         assert saver.sweep() == 0
+        assert "removed" not in caplog.text
 
         clock.turn(hours=2)
         assert saver.sweep() == 3  # two writes and a value
         assert saver.sweep() == 0
+        told = [record.getMessage() for record in caplog.records if "removed" in record.getMessage()]
+        assert [line.partition(": ")[0] for line in sorted(told)] == [
+            f"thread {thread!r}, namespace '', checkpoint never" for thread in ("other", "t")
+        ]
         assert saver.get_tuple(config()).pending_writes == [("task", "x", 1)]
 
 

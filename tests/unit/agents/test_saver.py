@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import inspect
 import os
 import threading
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,21 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 
+from flowpoint import agents
 from flowpoint.agents.folder import FolderSaver
 from flowpoint.agents.rocks import RocksSaver
 from flowpoint.agents.saver import CoreSaver
 from flowpoint.agents.serde import StrictSerde
 from flowpoint.agents.values import join_list, split_list
-from flowpoint.errors import DamagedStoreError, StoreInUseError, UsageError
+from flowpoint.errors import (
+    BadRecordError,
+    ConcurrentRunError,
+    ConfigError,
+    DamagedStoreError,
+    StoreInUseError,
+    UnknownTypeError,
+    UsageError,
+)
 from tests.unit.agents.stores import SAVERS, open_saver
 
 each_saver = pytest.mark.parametrize("kind", SAVERS)
@@ -221,6 +232,71 @@ def test_copies_share_the_store_and_a_closed_saver_says_so(kind: str, tmp_path: 
     saver.close()
     with pytest.raises(UsageError, match="closed"):
         put(twin, config())
+
+
+@each_saver
+def test_a_saver_says_what_it_takes_and_refuses_what_it_does_not(kind: str, tmp_path: Path) -> None:
+    parameters = inspect.signature(SAVERS[kind]).parameters
+    wanted = {"types": (), "schema": None, "on_conflict": "branch", "keys": None, "on_event": None}
+    assert {name: parameters[name].default for name in wanted} == wanted
+    with pytest.raises(TypeError, match="on_conflikt"):
+        open_saver(kind, tmp_path, on_conflikt="raise")
+
+
+@each_saver
+@pytest.mark.parametrize(
+    ("options", "message"), [({"on_conflict": "rise"}, "on_conflict='rise'"), ({"keys": {}}, "keys")]
+)
+def test_an_option_that_cannot_be_used_is_refused_and_the_store_is_let_go_of(
+    options: dict[str, Any], message: str, kind: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message) as refused:
+        open_saver(kind, tmp_path, **options)
+    child = os.fork()
+    if child == 0:
+        try:
+            put(open_saver(kind, tmp_path), config())
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0, refused
+
+
+def test_every_name_of_the_package_can_be_imported_from_it() -> None:
+    for name in agents.__all__:
+        assert getattr(agents, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        agents.Nothing  # noqa: B018
+    assert agents.ConcurrentRunError is ConcurrentRunError
+    assert agents.UnknownTypeError is UnknownTypeError
+
+
+class Opinion(Enum):
+    YES = "yes"
+
+
+@each_saver
+def test_the_serde_of_a_saver_is_the_strict_one(kind: str, tmp_path: Path) -> None:
+    with open_saver(kind, tmp_path, types=[Opinion]) as saver, open_saver(kind, tmp_path) as stranger:
+        stored = saver.serde.dumps_typed({"at": (1, Opinion.YES)})
+        assert saver.serde.loads_typed(stored) == {"at": (1, Opinion.YES)}
+        with pytest.raises(UnknownTypeError, match="Opinion"):
+            stranger.serde.loads_typed(stored)
+        knowing = stranger.with_allowlist([(__name__, "Opinion")])
+        assert knowing.serde.loads_typed(stored) == {"at": (1, Opinion.YES)}
+        with pytest.raises(BadRecordError, match="kind 'msgpack'"):
+            saver.serde.loads_typed(("msgpack", b"\x80"))
+
+
+@each_saver
+def test_without_a_schema_the_log_says_once_that_nothing_is_checked(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "flowpoint.agents")
+    with open_saver(kind, tmp_path) as saver:
+        put(copy.copy(saver).with_allowlist([("uuid", "UUID")]), config())
+        list(saver.list(None))
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["no schema"]
 
 
 @each_saver

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -12,7 +13,7 @@ from langgraph.graph import START, StateGraph
 from flowpoint.agents.conflicts import Event
 from flowpoint.agents.migrations import Add, Convert, Drop, Rename, RenameNode
 from flowpoint.agents.schema import Schema
-from flowpoint.errors import SchemaError
+from flowpoint.errors import BadRecordError, SchemaError, UnknownTypeError
 from tests.unit.agents.stores import SAVERS, open_saver
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
@@ -149,3 +150,59 @@ def test_what_new_code_writes_for_an_old_checkpoint_is_not_migrated(kind: str, t
         found = saver.get_tuple(CONFIG)
         assert found.checkpoint["channel_values"]["a"] == 4
         assert sorted(found.pending_writes) == [("new task", "a", 100), ("old task", "a", 50)]
+
+
+def refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The lines of the log about what was refused, and a clean sheet."""
+    lines = [record.getMessage() for record in caplog.records if ": refused: " in record.getMessage()]
+    caplog.clear()
+    return lines
+
+
+class Colour(Enum):
+    RED = 1
+
+
+class Undeclared:
+    """Of no kind that can be saved."""
+
+
+@each_saver
+def test_what_is_refused_is_a_line_of_the_log_with_thread_and_checkpoint(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told(id: str, about: str) -> bool:
+        (line,) = set(refusals(caplog))
+        return line.startswith(f"thread 't', namespace '', checkpoint {id}: refused: ") and about in line
+
+    old, new = deployed(A, "n1", "n2"), deployed(A, "n1")
+    with open_saver(kind, tmp_path, schema=Schema.of(old, version=2)) as saver:
+        old.compile(checkpointer=saver, interrupt_before=["n2"]).invoke({"a": "v"}, CONFIG)
+        head = saver.get_tuple(CONFIG)
+        assert refusals(caplog) == []
+        with pytest.raises(BadRecordError):
+            saver.put_writes(head.config, [("a", Undeclared())], "task")
+        assert told(head.checkpoint["id"], "channel 'a'")
+        with pytest.raises(BadRecordError):
+            saver.put(head.config, {**head.checkpoint, "id": "next", "channel_values": {"a": 1j}}, head.metadata, {})
+        assert told("next", "channel 'a'")
+    for version, about in ((1, "version 2 of the schema"), (2, "node 'n2' is pending")):
+        with (
+            open_saver(kind, tmp_path, schema=Schema.of(new, version=version)) as saver,
+            pytest.raises(SchemaError),
+        ):
+            new.compile(checkpointer=saver).invoke(None, CONFIG)
+        assert told(head.checkpoint["id"], about)
+
+
+@each_saver
+def test_a_class_that_is_not_declared_is_a_line_of_the_log_when_it_is_read(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_saver(kind, tmp_path, types=[Colour]) as saver:
+        deployed(A, "n", a=Colour.RED).compile(checkpointer=saver).invoke({"a": "v"}, CONFIG)
+        id_ = saver.get_tuple(CONFIG).checkpoint["id"]
+    with open_saver(kind, tmp_path) as saver, pytest.raises(UnknownTypeError):
+        saver.get_tuple(CONFIG)
+    (line,) = refusals(caplog)
+    assert line.startswith(f"thread 't', namespace '', checkpoint {id_}: refused: ") and "Colour" in line

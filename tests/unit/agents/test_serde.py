@@ -68,6 +68,10 @@ class Order(pydantic.BaseModel):
     token: pydantic.SecretStr = pydantic.SecretStr("s")
 
 
+class Numbers(pydantic.RootModel[list[int]]):
+    pass
+
+
 class Box(pydantic.BaseModel, Generic[T]):
     content: T
 
@@ -83,6 +87,7 @@ class State(TypedDict):
     pair: Pair
     order: Order
     box: Box[int]
+    numbers: Numbers
 
 
 def serde(*types: Any) -> StrictSerde:
@@ -101,6 +106,7 @@ PLAIN = [
     OrderedDict([("b", 1), ("a", 2)]), datetime(2024, 10, 27, 2, 30, fold=1, tzinfo=ZoneInfo("Europe/Berlin")),
     datetime(2024, 1, 1), datetime(2024, 1, 1, tzinfo=UTC), date(2024, 2, 29), time(1, 2, 3, 4), timedelta(-1, 5),
     Decimal("1.10"), UUID(int=5), Color.RED, Level.LOW, Kind.A, Pair([1], 2), Order(id=1), Box[int](content=3),
+    Numbers([1, 2]),
     Path("a/b"), PurePosixPath("/x"), PureWindowsPath("c:/x"), re.compile("a+", re.IGNORECASE), re.compile(b"x"),
     ipaddress.ip_address("127.0.0.1"), ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_interface("::1/64"),
     ZoneInfo("Europe/Rome"), timezone(timedelta(hours=2), "here"), UTC, pydantic.SecretStr("x"),

@@ -207,6 +207,33 @@ def test_the_database_of_a_sqlite_saver_can_be_imported(capsys: Captured, tmp_pa
         assert graph.invoke(None, CONFIG)["trail"] == ["a", "b", "c"]
 
 
+def test_commands_that_change_something_tell_programs_what_they_did(
+    store: str, capsys: Captured, tmp_path: Path
+) -> None:
+    step2 = at_step(capsys, store, 2)
+    made = data(capsys, "fork", store, "t", "--at", step2, "--set", 'route="alt"')
+    assert made == {"thread": "t", "ns": "", "id": data(capsys, "show", store, "t")["id"], "parent": step2}
+    assert data(capsys, "copy", store, "t", "copy") == {"thread": "t", "copy": "copy", "checkpoints": 6}
+    assert data(capsys, "prune", store, "copy", "--keep-last", "1")["removed"] == 5
+    assert data(capsys, "delete", store, "copy") == {"deleted": "copy", "checkpoints": 1}
+    lines = said(capsys, "export", store, "--json")
+    assert lines == said(capsys, "export", store)
+    (tmp_path / "lines").write_text(lines)
+    assert data(capsys, "import", str(tmp_path / "new"), str(tmp_path / "lines")) == {"imported": 6}
+
+
+def test_a_thread_whose_head_is_damaged_can_be_deleted(tmp_path: Path, capsys: Captured) -> None:
+    store = str(tmp_path / "rocks")
+    with open_saver("rocks", tmp_path) as saver:
+        builder.compile(checkpointer=saver).invoke({"trail": [], "route": "main"}, CONFIG)
+        (key, commit), *_ = saver.core.kv.scan("t/t/c/", reverse=True)
+        saver.core.kv.write([], [key])
+        saver.core.kv.write([(key, commit[:-1])])
+    assert execute(["threads", "show", store, "t"]) != 0
+    said(capsys, "delete", store, "t")
+    assert data(capsys, "list", store) == []
+
+
 def test_a_schema_is_checked_against_every_head(store: str, capsys: Captured) -> None:
     report = data(capsys, "migrate", store, "--schema", f"{__name__}:schema", "--check")
     assert (report["threads"], report["migrated"], report["refused"]) == (1, 1, [])
@@ -228,6 +255,12 @@ def test_a_store_that_is_open_is_not_changed_and_its_owner_is_named(
     [
         (["list", "nowhere"], 3, "no store of threads"),
         (["show", "STORE", "nobody"], 3, "no thread 'nobody'"),
+        (["history", "STORE", "nobody"], 3, "no thread 'nobody'"),
+        (["export", "STORE", "nobody"], 3, "no thread 'nobody'"),
+        (["prune", "STORE", "nobody", "--keep-last", "1"], 3, "no thread 'nobody'"),
+        (["copy", "STORE", "nobody", "copy"], 3, "no thread 'nobody'"),
+        (["delete", "STORE", "nobody"], 3, "no thread 'nobody'"),
+        (["migrate", "STORE", "nobody", "--check", "--schema", "HERE:schema"], 3, "no thread 'nobody'"),
         (["show", "STORE", "t", "--at", "1"], 3, "match '1'"),
         (["fork", "STORE", "t", "--as-node", "b"], 2, "give the graph"),
         (["fork", "STORE", "t", "--schema", "x:y"], 2, "without --graph"),
