@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from flowpoint.model.settings import CheckpointSettings, HeartbeatSettings, RestartSettings, Settings, StateSettings
 
@@ -133,7 +133,14 @@ def draw_shape(random: Random) -> JobShape:
         sink_delay=sink_delay,
     )
     state = replace(settings.state, backend=random.choice(("heap", "rocksdb")))
+    if state.backend == "rocksdb":
+        state = replace(state, cache_bytes=max(state.cache_bytes, CACHE_BYTES_MIN))
     return replace(shape, settings=replace(settings, state=state))
+
+
+CACHE_BYTES_MIN: Final = 5_000
+"""Of a database's cache. With room for less than a few entries every record writes a file early, and on a slow disk the job
+is at no end in time."""
 
 
 def _draw_guarantee(random: Random) -> dict[str, Any]:

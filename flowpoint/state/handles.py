@@ -165,6 +165,10 @@ class ListHandle(_Handle):
     @value.setter
     def value(self, values: Iterable[Any]) -> None:
         own = list(values)
+        if not own:
+            # An empty list is no entry: a key that is done with takes no room.
+            self.clear()
+            return
         self._cell.sharing.note_all(own)
         self._table.put(self._key(), own)
 

@@ -30,14 +30,14 @@ def run_job(shell: Shell, document: str, name: str) -> None:
 def test_the_function_with_everything_in_it_runs(shell: Shell) -> None:
     run_job(shell, "operators.md", "clicks.py")
 
-    assert sorted(record["user"] for record in committed(shell.folder / "out")) == ["a", "b"]
+    assert sorted(record["user"] for record in committed(shell.folder / "out/clicks")) == ["a", "b"]
     assert committed(shell.folder / "late") == []
 
 
 def test_sessions_are_right_though_records_of_the_next_one_come_before_the_timer(shell: Shell) -> None:
     run_job(shell, "operators.md", "sessions.py")
 
-    assert sorted(tuple(record.values()) for record in committed(shell.folder / "out")) == [
+    assert sorted(tuple(record.values()) for record in committed(shell.folder / "out/sessions")) == [
         ("a", 0, 1800, 4),
         ("a", 5000, 5999, 2),
         ("b", 100, 100, 1),

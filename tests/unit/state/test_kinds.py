@@ -15,6 +15,7 @@ from flowpoint.state.descriptor import bind, declared
 from flowpoint.state.handles import NO_KEY, KeyCell
 from flowpoint.state.heap import HeapBackend
 from flowpoint.state.kinds import ListState, MapState, ReducingState, ValueState
+from flowpoint.state.spec import StateSpec
 
 
 class Function:
@@ -137,6 +138,16 @@ def test_a_list_that_is_assigned_is_copied_and_its_elements_may_be_changed_in_pl
         event.append(0)
 
     assert list(again.after_a_restore().of("a").events) == [[1, 0], [2, 0]]
+
+
+def test_an_empty_list_that_is_assigned_leaves_no_entry() -> None:
+    job = Running()
+    job.of("a").events.value = [1]
+
+    job.of("a").events.value = []
+
+    assert list(job.of("a").events) == []
+    assert list(job.after_a_restore().backend.table(StateSpec("events", "list")).items()) == []
 
 
 def test_only_reading_immutable_things_writes_nothing() -> None:
