@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
@@ -13,6 +14,7 @@ import pytest
 
 from flowpoint.agents.kv import MemoryKv, part, text_of
 from flowpoint.agents.saver import CoreSaver
+from flowpoint.cli.main import execute
 from flowpoint.errors import BadRecordError, ConcurrentRunError, DamagedStoreError, SealError, StorageError
 from tests.unit.agents import test_folder_faults as faults
 from tests.unit.agents.faulty_files import MemoryFiles, PowerLost
@@ -259,6 +261,24 @@ def test_a_value_or_a_write_that_is_damaged_costs_a_list_of_all_only_its_own_che
             for one in saver.list(None):
                 seen.append(one.checkpoint["id"])
         assert seen == ["u2", "u1", "t2", "t1", "s2", "s1"]
+
+
+@each_saver
+def test_at_the_shell_the_others_are_listed_and_pruned_and_the_damaged_one_is_deleted(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_a_damaged_thread(kind, tmp_path).close()
+    store = str(tmp_path / kind)
+
+    assert execute(["threads", "list", store]) == 1
+    shown = capsys.readouterr()
+    assert [line.split()[0] for line in shown.out.splitlines()] == ["THREAD", "s", "u"]
+    assert "'t' cannot be read" in shown.err
+    assert execute(["threads", "prune", store, "--keep-last", "1"]) == 1
+    assert execute(["threads", "delete", store, "t"]) == 0
+    capsys.readouterr()
+    assert execute(["threads", "list", store, "--json"]) == 0
+    assert [(t["thread"], t["checkpoints"]) for t in json.loads(capsys.readouterr().out)] == [("s", 1), ("u", 1)]
 
 
 @pytest.mark.parametrize("text", ["user-7", "", "A/b %~é\udc80", "." * 3])
