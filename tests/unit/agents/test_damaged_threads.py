@@ -155,6 +155,27 @@ def test_a_failed_deletion_does_not_make_the_same_saver_take_a_damaged_thread_fo
     assert faults.with_every_failure({"error": errno.EIO, "after": True}, scenario) > 5
 
 
+def test_who_follows_a_log_up_to_a_gap_loses_nothing_when_the_deletion_is_interrupted() -> None:
+    def scenario(files: MemoryFiles) -> None:
+        at, files.fail_at = files.fail_at, 0
+        writer, follower = faults.saver_on(files), faults.saver_on(files)
+        put(writer, put(writer, config(), id="a"), id="b")
+        assert ids(follower.list(config())) == ["b", "a"]
+        put(writer, put(writer, config(id="b"), id="c"), id="d")
+        del files.names["/store/t/t/c/000000000003"]
+        saver = faults.saver_on(files)
+        files.fail_at = files.calls + at
+        with suppress(StorageError):
+            saver.delete_thread("t")
+        fired, files.fail_at = files.fired, 0
+        if _outcome(faults.saver_on(files)) == []:
+            put(follower, config(), {"a": 1}, id="new")
+            assert ids(faults.saver_on(files).list(config())) == ["new"]
+        files.calls, files.fired = at if fired else 0, fired
+
+    assert faults.with_every_failure({"error": errno.EIO, "lasting": True}, scenario) > 5
+
+
 def _outcome(saver: CoreSaver) -> object:
     try:
         return ids(saver.list(config()))
