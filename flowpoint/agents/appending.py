@@ -114,6 +114,15 @@ class Appender:
         """Commit that only these numbers count. To be called in a section for cutting."""
         self.commit(self._cut_header(thread, kept, heads, why), b"", [], lambda: Verdict(True), None, sync=True)
 
+    def cut_unread(self, thread: str, last: int, why: str) -> None:
+        """Commit that nothing counts, after a log that cannot be read and ends with the number `last`.
+
+        To be called in a section for cutting, where nobody else can take the number; the index looks anew after it.
+        """
+        header = self._cut_header(thread, [], {}, why).numbered(last + 1, True)
+        if not self._kv.create(commit_name(thread, header.number), self._envelopes.commit(header, b"")):
+            raise InternalError(f"commit {header.number} of thread {thread!r} was made while it was ours alone")
+
     def _cut_header(self, thread: str, kept: Sequence[int], heads: Mapping[str, tuple[int, str]], why: str) -> Header:
         extra = [list(kept), {ns: list(head) for ns, head in heads.items()}, why]
         return Header(CUT, 0, self._world.new_nonce(), self._world.wall_ms(), thread, extra=extra)

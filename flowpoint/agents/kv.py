@@ -25,6 +25,7 @@ from functools import lru_cache
 from hashlib import sha256
 from threading import Lock
 from typing import Final, NewType, Protocol, TypeVar
+from urllib.parse import unquote_to_bytes
 
 from flowpoint.agents.holders import Holders, LocalHolders
 
@@ -160,6 +161,18 @@ def part(text: str) -> Part:
 
 def _escaped(char: str) -> str:
     return "".join(f"%{byte:02x}" for byte in char.encode("utf-8", "surrogatepass"))
+
+
+def text_of(part: Part) -> str:
+    """The text of a part, or the part itself where the text was cut, to name what cannot be read.
+
+    Example:
+        >>> text_of(part("a/B"))
+        'a/B'
+    """
+    if part == "%":
+        return ""
+    return part if "~" in part else unquote_to_bytes(part).decode("utf-8", "surrogatepass")
 
 
 def after(prefix: str) -> str:

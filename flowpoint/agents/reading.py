@@ -10,13 +10,16 @@ applies them. Reading changes nothing.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
 from flowpoint.agents.entry_names import Place, commit_name, writes_prefix
 from flowpoint.agents.envelope import Envelopes, Header, Writes, read_body
-from flowpoint.agents.kv import Kv, Part, Section, children, part
+from flowpoint.agents.every_thread import EveryThread
+from flowpoint.agents.kv import Kv, Part, Section, children, part, text_of
 from flowpoint.agents.log import Head, Index
 from flowpoint.agents.refusals import REFUSALS, log_refusal
 from flowpoint.agents.stored import PendingWrite, Stored
@@ -229,11 +232,15 @@ class Reader:
 
     # ------------------------------------------------------------------ many
 
-    def threads(self) -> list[str]:
-        """The threads that have checkpoints."""
+    def threads(self, every: EveryThread | None = None) -> list[str]:
+        """The threads that have checkpoints. What is damaged is passed over by `every`, if there is one."""
         with self.kv.section(part(""), Section.READ):  # what was written until now is seen from here on
             names = list(children(self.kv, "t/"))
-        return [thread for name in names if (thread := self._thread_named(name)) is not None]
+        found = []
+        for name in names:
+            with _passing_over(every, text_of(name)):
+                found.append(self._thread_named(name))
+        return [thread for thread in found if thread is not None]
 
     def _thread_named(self, name: Part) -> str | None:
         """The thread of a part of keys, if anything of it counts."""
@@ -254,7 +261,7 @@ class Reader:
         before: str | None = None,
         filter: Mapping[str, Any] | None = None,
         limit: int | None = None,
-    ) -> Iterator[Saved]:
+    ) -> Generator[Saved]:
         """Checkpoints that match, newest first. None stands for any thread, namespace or id.
 
         Raises:
@@ -262,20 +269,38 @@ class Reader:
         """
         if limit is not None and limit < 0:
             raise ValueError(f"cannot list {limit} checkpoints; give limit=None for all")
-        return self._listed(self._places(thread, ns), id, before, filter or {}, limit)
+        every = EveryThread("list") if thread is None else None
+        return self._listed(self._places(thread, ns, every), id, before, filter or {}, limit, every)
 
     def _listed(
-        self, places: list[Place], id: str | None, before: str | None, filter: Mapping[str, Any], limit: int | None
+        self,
+        places: list[Place],
+        id: str | None,
+        before: str | None,
+        filter: Mapping[str, Any],
+        limit: int | None,
+        every: EveryThread | None,
+    ) -> Generator[Saved]:
+        found = self._whole(self._newest(places, before, every), id, filter, every)
+        yield from islice(found, limit)
+        if every is not None:
+            every.tell()
+
+    def _whole(
+        self,
+        heads: Iterator[tuple[Place, Head]],
+        id: str | None,
+        filter: Mapping[str, Any],
+        every: EveryThread | None,
     ) -> Iterator[Saved]:
-        left = -1 if limit is None else limit
-        for place, head in self._newest(places, before):
-            if left == 0:
-                return
-            record = self._matching(place, head, id, filter)
-            if record is not None:
-                left -= 1
-                with self.kv.section(part(place.thread), Section.READ):
-                    saved = self.saved(record)
+        for place, head in heads:
+            saved = None
+            with _passing_over(every, place.thread):
+                record = self._matching(place, head, id, filter)
+                if record is not None:
+                    with self.kv.section(part(place.thread), Section.READ):
+                        saved = self.saved(record)
+            if saved is not None:
                 yield saved
 
     def _matching(self, place: Place, head: Head, id: str | None, filter: Mapping[str, Any]) -> Record | None:
@@ -286,22 +311,28 @@ class Reader:
         metadata = record.metadata
         return record if all(metadata.get(key) == value for key, value in filter.items()) else None
 
-    def _places(self, thread: str | None, ns: str | None) -> list[Place]:
+    def _places(self, thread: str | None, ns: str | None, every: EveryThread | None) -> list[Place]:
         places = []
-        for name in self.threads() if thread is None else [thread]:
-            with self.kv.section(part(name), Section.READ):
+        for name in self.threads(every) if thread is None else [thread]:
+            with _passing_over(every, name), self.kv.section(part(name), Section.READ):
                 self.index.refresh(name)
                 places += [Place(name, one) for one in ([ns] if ns is not None else self.index.namespaces(name))]
         return places
 
-    def _newest(self, places: list[Place], before: str | None) -> Iterator[tuple[Place, Head]]:
-        streams = [self._below(place, before) for place in places]
+    def _newest(
+        self, places: list[Place], before: str | None, every: EveryThread | None
+    ) -> Iterator[tuple[Place, Head]]:
+        streams = [self._below(place, before, every) for place in places]
         if len(streams) == 1:
             return streams[0]
         return heapq.merge(*streams, key=lambda found: found[1].id, reverse=True)
 
-    def _below(self, place: Place, before: str | None) -> Iterator[tuple[Place, Head]]:
+    def _below(self, place: Place, before: str | None, every: EveryThread | None) -> Iterator[tuple[Place, Head]]:
         """The checkpoints of a namespace that came before an id: by commit if the id is known there, else by id."""
+        with _passing_over(every, place.thread):
+            yield from self._heads_below(place, before)
+
+    def _heads_below(self, place: Place, before: str | None) -> Iterator[tuple[Place, Head]]:
         thread, ns = place
         with self.kv.section(part(thread), Section.READ):
             below = self.index.find(thread, ns, before) if before else None
@@ -309,3 +340,7 @@ class Reader:
         for head in newest:
             if not before or below is not None or head.id < before:
                 yield place, head
+
+
+def _passing_over(every: EveryThread | None, thread: str) -> AbstractContextManager[None]:
+    return nullcontext() if every is None else every.passing_over(thread)

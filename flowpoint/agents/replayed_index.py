@@ -3,7 +3,9 @@
 Whoever removes entries of a thread first leaves a mark (`g/<number>`): who has replayed the log begins anew, before its
 numbers have gaps.
 
-Invariant: a number that is missing, and that no cut has removed, is damage, not the end of the log.
+Invariants: a number that is missing, and that no cut has removed, is damage, not the end of the log. A commit that cannot
+be read is as one that is missing: a later cut that does not keep it ends its importance, so that a damaged thread can be
+deleted, and is so for everybody at once.
 Not here: logs with an index beside them (`stored_index`).
 """
 
@@ -15,6 +17,7 @@ from typing import Any, Final
 
 from flowpoint.agents.entry_names import commit_name, cut_name, number_of, root
 from flowpoint.agents.envelope import CUT, Header
+from flowpoint.agents.every_thread import UNREADABLE
 from flowpoint.agents.kv import Entry, Kv
 from flowpoint.agents.log import Head
 from flowpoint.errors import DamagedStoreError
@@ -30,7 +33,7 @@ class _View:
         self.cuts = 0
         self.last_cut = 0
         self.missing = 0
-        """The first commit that should be there and is not; 0 when there is none."""
+        """The first commit that should be there and is not, or cannot be read; 0 when there is none."""
         self.heads: dict[str, Head] = {}
         self.numbers: dict[tuple[str, str], int] = {}
         self.order: dict[str, dict[int, str]] = {}
@@ -38,9 +41,7 @@ class _View:
 
     def apply(self, header: Header) -> None:
         """Take in the next commit."""
-        if header.number != self.tip + 1 and not self.missing:
-            self.missing = self.tip + 1
-        self.tip = header.number
+        self._pass(header.number)
         if header.kind == CUT:
             self._cut(header.extra)
             return
@@ -50,6 +51,16 @@ class _View:
         self._add(header.ns, Head(header.number, header.id))
         if header.moves:
             self.heads[header.ns] = Head(header.number, header.id)
+
+    def lose(self, number: int) -> None:
+        """Take note of a commit that cannot be read."""
+        self._pass(number)
+        self.missing = self.missing or number
+
+    def _pass(self, number: int) -> None:
+        if number != self.tip + 1 and not self.missing:
+            self.missing = self.tip + 1
+        self.tip = number
 
     def _add(self, ns: str, here: Head) -> None:
         order = self.order.setdefault(ns, {})
@@ -132,9 +143,16 @@ class ReplayedIndex:
         self._views[thread] = view
         while len(self._views) > _VIEWS_MAX:
             self._views.popitem(last=False)
+        try:
+            self._follow(thread, view)
+        except UNREADABLE:
+            # Unless a later cut says that it does not count any more.
+            view = self._views[thread] = self._replayed(thread)
+        return view
+
+    def _follow(self, thread: str, view: _View) -> None:
         while (data := self._kv.get(commit_name(thread, view.tip + 1))) is not None:
             view.apply(self._read(data, thread, view.tip + 1))
-        return view
 
     def is_current(self, thread: str) -> bool:
         """See `Index`."""
@@ -148,8 +166,18 @@ class ReplayedIndex:
         view = _View()
         last = next(self._kv.keys(f"{root(thread)}g/", reverse=True), None)
         view.cuts = 0 if last is None else number_of(last)
-        for key, data in self._kv.scan(f"{root(thread)}c/"):
-            view.apply(self._read(data, thread, number_of(key)))
+        unreadable: dict[int, Exception] = {}
+        for key in self._kv.keys(f"{root(thread)}c/"):
+            number = number_of(key)
+            try:
+                data = self._kv.get(key)
+                if data is not None:
+                    view.apply(self._read(data, thread, number))
+            except UNREADABLE as error:
+                unreadable[number] = error
+                view.lose(number)
+        if view.missing in unreadable:
+            raise unreadable[view.missing]
         if view.missing:
             raise DamagedStoreError(
                 f"cannot read thread {thread!r}: commit {view.missing} is missing, and was not removed; restore the store"

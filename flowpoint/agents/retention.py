@@ -22,12 +22,13 @@ from datetime import timedelta
 from typing import Final
 
 from flowpoint.agents.core import SaverCore
-from flowpoint.agents.entry_names import Place, cut_name, number_of, root, writes_prefix
+from flowpoint.agents.entry_names import Place, number_of, root, writes_prefix
 from flowpoint.agents.envelope import PUT, Body, Header
-from flowpoint.agents.kv import Part, Section, children, part
+from flowpoint.agents.every_thread import UNREADABLE, EveryThread
+from flowpoint.agents.kv import Part, Section, children, part, text_of
 from flowpoint.agents.log import Head
 from flowpoint.agents.reading import Record
-from flowpoint.agents.stored_index import StoredIndex
+from flowpoint.agents.removing import cut_unread, remove, remove_all, remove_misnamed, unneeded_commits
 from flowpoint.agents.values import blob_name
 from flowpoint.errors import UsageError
 
@@ -38,17 +39,22 @@ logger = logging.getLogger("flowpoint.agents")
 
 _INTERRUPT: Final = "__interrupt__"
 _DELTA: Final = "counters_since_delta_snapshot"
-_DELETE_BATCH: Final = 1000
 
 Records = dict[int, Record]
 
 
 def delete_thread(core: SaverCore, thread: str) -> None:
-    """Delete a thread."""
+    """Delete a thread. Nothing is read of what goes: what is damaged can be deleted, too."""
     with core.kv.section(part(thread), Section.CUT):
-        core.index.refresh(thread)
+        remove_misnamed(core, thread)
+        try:
+            core.index.refresh(thread)
+        except UNREADABLE as error:
+            logger.warning("thread %r: deleted, though its log cannot be read: %s", thread, error)
+            cut_unread(core, thread, "deleted")
+            remove_all(core, thread)
+            return
         if core.index.tip(thread):
-            # Nothing is read of what goes: what is damaged can be deleted, too.
             _cut(core, thread, {}, set(), "deleted", {})
 
 
@@ -100,15 +106,20 @@ def check_expiry(keep_last: int | None, ttl: timedelta | None) -> None:
 def delete_for_runs(core: SaverCore, run_ids: Sequence[str]) -> None:
     """Delete what these runs have put. The head goes back to the nearest ancestor that stays."""
     runs = set(map(str, run_ids))
-    for thread in core.reader.threads() if runs else ():
-        with core.kv.section(part(thread), Section.CUT):
+    every = EveryThread("delete runs in")
+    for thread in core.reader.threads(every) if runs else ():
+        with every.passing_over(thread), core.kv.section(part(thread), Section.CUT):
             core.index.refresh(thread)
-            if not _mentions(core, thread, runs):
-                continue
-            records = records_of(core, thread)
-            left = {n: record for n, record in records.items() if record.metadata.get("run_id") not in runs}
-            if len(left) < len(records):
-                _cut(core, thread, _moved_back(core, thread, records, left), set(left), "runs deleted", records)
+            if _mentions(core, thread, runs):
+                _delete_runs(core, thread, runs)
+    every.tell()
+
+
+def _delete_runs(core: SaverCore, thread: str, runs: Collection[str]) -> None:
+    records = records_of(core, thread)
+    left = {n: record for n, record in records.items() if record.metadata.get("run_id") not in runs}
+    if len(left) < len(records):
+        _cut(core, thread, _moved_back(core, thread, records, left), set(left), "runs deleted", records)
 
 
 def _mentions(core: SaverCore, thread: str, runs: Iterable[str]) -> bool:
@@ -148,15 +159,20 @@ def copy_thread(core: SaverCore, source: str, target: str) -> None:
 def sweep(core: SaverCore, older_than: timedelta = ORPHAN_AGE) -> int:
     """Remove pending writes without a checkpoint that are older, and what interrupted removals left."""
     swept = 0
+    every = EveryThread("sweep")
     for name in list(children(core.kv, "t/")):
-        with core.kv.section(name, Section.CUT):
-            thread = _thread_of(core, name)
-            if thread is None:
-                continue
-            core.index.refresh(thread)
-            records = records_of(core, thread)
-            swept += _remove_unnamed(core, thread, records, older_than)
+        with every.passing_over(text_of(name)), core.kv.section(name, Section.CUT):
+            swept += _sweep(core, name, older_than)
+    every.tell()
     return swept
+
+
+def _sweep(core: SaverCore, name: Part, older_than: timedelta) -> int:
+    thread = _thread_of(core, name)
+    if thread is None:
+        return 0
+    core.index.refresh(thread)
+    return _remove_unnamed(core, thread, records_of(core, thread), older_than)
 
 
 # ---------------------------------------------------------------------- what stays
@@ -261,11 +277,12 @@ def _cut(
 ) -> None:
     # From here on only what is kept counts.
     core.cut(thread, sorted(kept), heads, why)
+    if not kept:
+        remove_all(core, thread)
+        return
     left = {number: record for number, record in records.items() if number in kept}
     gone = [record for number, record in records.items() if number not in kept]
     writes = [key for record in gone for key in core.kv.keys(_writes_of(record))]
-    if not left:
-        writes = list(core.kv.keys(f"{root(thread)}w/"))
     _remove_unnamed(core, thread, left, ORPHAN_AGE, writes)
 
 
@@ -285,25 +302,11 @@ def _remove_unnamed(
             "thread %r, namespace %r, checkpoint %s: removed what %d tasks had written for it: it never came, or is gone",
             thread, ns, id_, count,
         )  # fmt: skip
-    doomed = [*_commits(core, thread, records), *orphans, *told]
+    commits = [key for key in unneeded_commits(core, thread) if number_of(key) not in records]
+    doomed = [*commits, *orphans, *told]
     doomed += _unnamed_values(core, thread, records, set(doomed))
-    if not doomed:
-        return 0
-    if not isinstance(core.index, StoredIndex):
-        # Those who follow the log must look anew before its numbers have gaps.
-        count = sum(1 for _ in core.kv.keys(f"{root(thread)}g/"))
-        core.kv.write([(cut_name(thread, count + 1), b"")])
-    for start in range(0, len(doomed), _DELETE_BATCH):
-        core.kv.write([], doomed[start : start + _DELETE_BATCH])
-    core.forget()
+    remove(core, thread, doomed)
     return len(doomed)
-
-
-def _commits(core: SaverCore, thread: str, records: Records) -> Iterator[str]:
-    for key in core.kv.keys(f"{root(thread)}c/"):
-        number = number_of(key)
-        if number not in records and not core.index.is_needed(thread, number):
-            yield key
 
 
 def _orphans(

@@ -15,7 +15,8 @@ import asyncio
 import copy
 import logging
 from collections import ChainMap
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast
@@ -35,6 +36,7 @@ from flowpoint.agents import retention
 from flowpoint.agents.conflicts import token
 from flowpoint.agents.core import SaverCore
 from flowpoint.agents.entry_names import Place
+from flowpoint.agents.every_thread import EveryThread
 from flowpoint.agents.reading import Saved
 from flowpoint.agents.serde import TypedSerde
 from flowpoint.errors import UsageError
@@ -134,7 +136,14 @@ class CoreSaver(BaseCheckpointSaver[Any]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Checkpoints that match, newest first; of all threads when `config` is None."""
+        """Checkpoints that match, newest first; of all threads when `config` is None.
+
+        Of all threads, what is whole comes first and the error last, so that one damaged thread hides no other: whoever
+        reads to the end, or up to the limit, is told what is missing, and whoever stops before has what was asked for.
+
+        Raises:
+            DamagedStoreError: something cannot be read; of all threads: with the names of those it belongs to.
+        """
         found = self.core.reader.listed(
             thread=None if config is None else _place(config).thread,
             ns=None if config is None else config["configurable"].get("checkpoint_ns"),
@@ -143,7 +152,13 @@ class CoreSaver(BaseCheckpointSaver[Any]):
             filter=filter,
             limit=limit,
         )
-        return (_tuple(saved, token(True, saved.place.ns, saved.id)) for saved in map(self.core.upgraded, found))
+        return self._shown(found)
+
+    def _shown(self, found: Generator[Saved]) -> Iterator[CheckpointTuple]:
+        # Closed also when one cannot be upgraded: what is under way in the store would keep it open.
+        with closing(found):
+            for saved in map(self.core.upgraded, found):
+                yield _tuple(saved, token(True, saved.place.ns, saved.id))
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -237,11 +252,15 @@ class CoreSaver(BaseCheckpointSaver[Any]):
     # ------------------------------------------------------------------ history
 
     def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread; nothing happens when there is none."""
+        """Delete a thread, also a damaged one; nothing happens when there is none."""
         retention.delete_thread(self.core, str(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Delete what these runs have put, in all threads."""
+        """Delete what these runs have put, in all threads.
+
+        Raises:
+            DamagedStoreError: threads cannot be read, whose names it says; the others are done.
+        """
         retention.delete_for_runs(self.core, run_ids)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
@@ -257,14 +276,18 @@ class CoreSaver(BaseCheckpointSaver[Any]):
 
         Raises:
             UsageError: another strategy.
+            DamagedStoreError: threads cannot be read, whose names it says; the others are done.
         """
         if strategy not in ("keep_latest", "delete"):
             raise UsageError(f"cannot prune with strategy {strategy!r}; use 'keep_latest' or 'delete'")
+        every = EveryThread("prune")
         for thread in map(str, thread_ids):
-            if strategy == "delete":
-                retention.delete_thread(self.core, thread)
-            else:
-                retention.keep(self.core, thread, last=1)
+            with every.passing_over(thread):
+                if strategy == "delete":
+                    retention.delete_thread(self.core, thread)
+                else:
+                    retention.keep(self.core, thread, last=1)
+        every.tell()
 
     def expire(
         self, thread_ids: Sequence[str] | None = None, *, keep_last: int | None = None, ttl: timedelta | None = None
@@ -279,13 +302,25 @@ class CoreSaver(BaseCheckpointSaver[Any]):
 
         Returns:
             How many checkpoints went.
+
+        Raises:
+            DamagedStoreError: threads cannot be read, whose names it says; the others are done.
         """
         retention.check_expiry(keep_last, ttl)
-        threads = self.core.reader.threads() if thread_ids is None else list(map(str, thread_ids))
-        return sum(retention.expire(self.core, thread, keep_last=keep_last, ttl=ttl) for thread in threads)
+        every = EveryThread("expire")
+        gone = 0
+        for thread in self.core.reader.threads(every) if thread_ids is None else map(str, thread_ids):
+            with every.passing_over(thread):
+                gone += retention.expire(self.core, thread, keep_last=keep_last, ttl=ttl)
+        every.tell()
+        return gone
 
     def sweep(self, older_than: timedelta = retention.ORPHAN_AGE) -> int:
-        """Remove pending writes whose checkpoint never came, and what interrupted removals left. How many entries."""
+        """Remove pending writes whose checkpoint never came, and what interrupted removals left. How many entries.
+
+        Raises:
+            DamagedStoreError: threads cannot be read, whose names it says; the others are done.
+        """
         return retention.sweep(self.core, older_than)
 
     async def adelete_thread(self, thread_id: str) -> None:

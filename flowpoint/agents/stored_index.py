@@ -154,6 +154,9 @@ class StoredIndex:
         kept, heads, _why = header.extra
         numbers = set(kept)
         puts: list[Entry] = [(f"{root(thread)}x", b"")]
+        if not kept:
+            # Nothing is read of what goes: it may be damaged.
+            return puts, [key for below in "hio" for key in self._kv.keys(f"{root(thread)}{below}/")]
         deletes: list[str] = []
         for ns in self.namespaces(thread):
             ids = names(thread, ns).ids

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,8 +26,11 @@ from flowpoint.cli.threads_store import (
     thread_argument,
     types_option,
 )
-from flowpoint.errors import UsageError
+from flowpoint.errors import DamagedStoreError, SealError, UsageError
 from flowpoint.launch import quantities
+
+if TYPE_CHECKING:
+    from flowpoint.agents.saver import CoreSaver
 
 
 @click.command(short_help="Go back to a checkpoint.")
@@ -102,7 +105,7 @@ def prune(
         )
     ttl = None if older_than is None else _age(older_than)
     with opened(store, keys, change=True) as saver:
-        gone = saver.expire(chosen(saver, thread), keep_last=keep_last, ttl=ttl)
+        gone = saver.expire(None if thread is None else chosen(saver, thread), keep_last=keep_last, ttl=ttl)
         swept = saver.sweep()
     if as_json:
         output.print_json({"removed": gone, "swept": swept})
@@ -139,15 +142,25 @@ def copy(store: str, keys: tuple[str, ...], thread: str, target: str, as_json: b
 @thread_argument
 @output.json_option
 def delete(store: str, keys: tuple[str, ...], thread: str, as_json: bool) -> None:
-    """Delete a thread."""
+    """Delete a thread, also one that cannot be read."""
     with opened(store, keys, change=True) as saver:
-        chosen(saver, thread)
-        count = checkpoints_of(saver, thread)
+        count = _count(saver, thread)
         saver.delete_thread(thread)
     if as_json:
         output.print_json({"deleted": thread, "checkpoints": count})
+    elif count is None:
+        click.echo(f"thread {thread!r} deleted; it could not be read")
     else:
         click.echo(f"thread {thread!r} deleted, with {count} checkpoints")
+
+
+def _count(saver: CoreSaver, thread: str) -> int | None:
+    """How many checkpoints a thread has, which must be there; None when that cannot be told, as it is damaged."""
+    try:
+        chosen(saver, thread)
+        return checkpoints_of(saver, thread)
+    except (DamagedStoreError, SealError):
+        return None
 
 
 @click.command(name="import", short_help="Read exported threads, or another saver's.")

@@ -34,24 +34,37 @@ if TYPE_CHECKING:
 @store_argument
 @output.json_option
 def list_(store: str, keys: tuple[str, ...], as_json: bool) -> None:
-    """Show the threads of a store."""
+    """Show the threads of a store.
+
+    Those that cannot be read are named last, as an error.
+    """
     with opened(store, keys) as saver:
-        index = saver.core.index
+        from flowpoint.agents.every_thread import EveryThread
+
+        every = EveryThread("list")
         found: list[dict[str, Any]] = []
-        for thread in saver.core.reader.threads():
-            spaces = index.namespaces(thread)
-            head = saver.core.reader.head_record(thread, "" if "" in spaces else spaces[0])
-            assert head is not None
-            found.append(
-                {
-                    "thread": thread,
-                    "checkpoints": checkpoints_of(saver, thread),
-                    "namespaces": len(spaces),
-                    "head": head.header.id,
-                    "step": head.metadata.get("step"),
-                    "written": head.header.at_ms,
-                }
-            )
+        for thread in saver.core.reader.threads(every):
+            with every.passing_over(thread):
+                found.append(_row(saver, thread))
+    _print_threads(found, as_json)
+    every.tell()
+
+
+def _row(saver: CoreSaver, thread: str) -> dict[str, Any]:
+    spaces = saver.core.index.namespaces(thread)
+    head = saver.core.reader.head_record(thread, "" if "" in spaces else spaces[0])
+    assert head is not None
+    return {
+        "thread": thread,
+        "checkpoints": checkpoints_of(saver, thread),
+        "namespaces": len(spaces),
+        "head": head.header.id,
+        "step": head.metadata.get("step"),
+        "written": head.header.at_ms,
+    }
+
+
+def _print_threads(found: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         output.print_json(found)
         return

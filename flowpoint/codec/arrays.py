@@ -1,7 +1,8 @@
 """numpy scalars and arrays to bytes and back, without needing numpy.
 
 numpy is looked at only when a job has imported it, and imported only to read bytes that hold its values.
-An array is stored as its dtype, its shape and its elements in C order; a scalar is an array without a shape.
+An array is stored as its dtype, its shape and its elements in C order; a scalar is an array without a shape. So one in
+Fortran order comes back equal, in C order: how it lies in memory is not stored, and equal arrays are equal bytes.
 """
 
 from __future__ import annotations

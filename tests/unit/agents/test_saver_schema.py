@@ -78,11 +78,13 @@ def test_a_renamed_channel_keeps_its_value_with_a_migration_and_is_carried_along
         assert graph.invoke({}, CONFIG) == {"a2": "w"}
         assert saver.get_tuple(CONFIG).checkpoint["channel_values"] == {"a2": "w"}
 
-    with (
-        open_saver(kind, tmp_path, schema=Schema.of(old, version=1)) as saver,
-        pytest.raises(SchemaError, match="newer code"),
-    ):
-        saver.get_tuple(CONFIG)
+    with open_saver(kind, tmp_path, schema=Schema.of(old, version=1)) as saver:
+        with pytest.raises(SchemaError, match="newer code"):
+            saver.get_tuple(CONFIG)
+        with pytest.raises(SchemaError, match="newer code"):
+            list(old.compile(checkpointer=saver).get_state_history(CONFIG))
+    with open_saver(kind, tmp_path) as saver:
+        assert list(saver.list(CONFIG)), "without a schema it is shown as it is stored"
 
 
 @each_saver

@@ -158,6 +158,12 @@ def test_numpy_values_come_back(value: Any) -> None:
     assert np.array_equal(found, value, equal_nan=value.dtype.kind in "fM")
 
 
+def test_an_array_in_fortran_order_comes_back_equal_in_c_order() -> None:
+    found = back(np.asfortranarray([[1, 2, 3], [4, 5, 6]]))
+    assert found.tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert found.flags.c_contiguous and found.flags.writeable
+
+
 class DataFrame:
     """As pandas has it: a class that is none of the kinds that can be saved."""
 
