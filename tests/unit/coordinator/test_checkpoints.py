@@ -120,6 +120,17 @@ def test_a_file_on_which_its_subtask_still_builds_stays() -> None:
     assert left.take(0, frozenset(), None) == []
 
 
+def test_a_file_stays_when_a_savepoint_which_names_copies_was_acknowledged_later() -> None:
+    left = AbandonedFiles()
+    ack = late_ack(1, "shared/counts-0-a3-1.base")
+    left.heard(ack)
+    left.add(ack)
+
+    left.heard(messages.Ack(ATTEMPT, 2, [0, 0], {}, savepoint=full_ack(2).operators))
+
+    assert left.take(0, frozenset(), None) == []
+
+
 async def test_a_part_beyond_a_limit_fails_the_checkpoint_as_such() -> None:
     room = Room(interval=1.0, timeout=5.0)
     room.checkpoints.tick(1.0)
