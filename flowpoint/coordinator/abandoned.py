@@ -33,7 +33,12 @@ class AbandonedFiles:
         self._newest: dict[SubtaskId, messages.Ack] = {}
 
     def heard(self, ack: messages.Ack) -> None:
-        """A subtask's part of a checkpoint, whatever becomes of that."""
+        """A subtask's part of a checkpoint, whatever becomes of that.
+
+        Its part of a savepoint names copies, and so says nothing of what the subtask builds on.
+        """
+        if ack.savepoint and not ack.operators:
+            return
         subtask = SubtaskId(*ack.subtask)
         known = self._newest.get(subtask)
         if known is None or known.checkpoint < ack.checkpoint:

@@ -58,7 +58,10 @@ class CheckpointRequest:
 
 @dataclass(slots=True)
 class Triggered:
-    """A checkpoint whose barriers are under way, or which is waiting to be published."""
+    """A checkpoint whose barriers are under way, or which is waiting to be published.
+
+    is_unread: some subtask has not read all of the state that it was restored with.
+    """
 
     pending: PendingCheckpoint[messages.Ack]
     trigger: TriggerKind
@@ -66,6 +69,7 @@ class Triggered:
     request: CheckpointRequest | None = None
     waiters: list[asyncio.Future[CheckpointRecord]] = field(default_factory=list)
     is_publishing: bool = False
+    is_unread: bool = False
 
     @property
     def is_savepoint(self) -> bool:

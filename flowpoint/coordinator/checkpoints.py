@@ -72,6 +72,8 @@ class Checkpoints:
         self._lineage = ""
         self.history: deque[CheckpointRecord] = deque(maxlen=HISTORY_MAX)
         self.last_completed: CheckpointRecord | None = None
+        self.is_read = False
+        """Whether this attempt has read all of the state that it was restored with, and found it whole."""
 
     # ------------------------------------------------------------------ an attempt
 
@@ -84,6 +86,7 @@ class Checkpoints:
         self._next_id = max(self._next_id, next_id)
         self._publishing.begin(plan, lineage)
         self._scheduler.start(now)
+        self.is_read = False
         # What an ended attempt left is swept when the next one starts.
         self._abandoned = AbandonedFiles()
 
@@ -224,6 +227,7 @@ class Checkpoints:
         if outcome is AckOutcome.ACCEPTED:
             alignment_ms = int(ack.stats.get("alignment_ms", 0))
             triggered.record.alignment_ms = max(triggered.record.alignment_ms, alignment_ms)
+            triggered.is_unread = triggered.is_unread or bool(ack.stats.get("unread"))
             self._note(ack)
             if triggered.pending.is_complete:
                 if triggered.is_savepoint:
@@ -296,6 +300,7 @@ class Checkpoints:
             self._publishing.counts(manifest)
             self._output.counts(record.id)
             self.last_completed = record
+            self.is_read = self.is_read or not triggered.is_unread
             self._send(messages.Complete(record.attempt, record.id))
             self._subsume(record.id, now)
         triggered.answer()

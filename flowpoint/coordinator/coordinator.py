@@ -343,7 +343,7 @@ class Coordinator:
         elif (live := self._duties.deployment.live) is not None and self._life.is_live:
             # Else it was being published when its attempt ended: nobody waits for it any more.
             if self.checkpoints.has_abandoned:
-                self._duties.housekeeping.retain(live.prepared, self.checkpoints.take_abandoned)
+                self._retain(live.prepared)
             self._feed_seen(
                 self._duties.incidents.checkpoint_failed(
                     end, self._life.state, self.attempt, present=self._duties.crew.present(), now=self._now()
@@ -359,11 +359,15 @@ class Coordinator:
         if live is None or live.number != record.attempt or not self._life.is_live:
             self._on_completed_late(end)
             return
-        self._duties.housekeeping.retain(live.prepared, self.checkpoints.take_abandoned)
+        self._retain(live.prepared)
         if end.trigger is TriggerKind.STOP:
             self._duties.ending.stopped_with(record)
         if (done := _DONE.get(end.trigger)) is not None:
             self._feed(done(record.id))
+
+    def _retain(self, prepared: PreparedAttempt) -> None:
+        checkpoints = self.checkpoints
+        self._duties.housekeeping.retain(prepared, checkpoints.take_abandoned, is_read=checkpoints.is_read)
 
     def _on_completed_late(self, end: CheckpointEnd) -> None:
         """Its attempt failed while it was being published. It counts: the next attempt, which waits, starts from it."""

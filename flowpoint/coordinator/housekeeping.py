@@ -42,6 +42,7 @@ class Housekeeping:
         self._cleaning: asyncio.Task[None] | None = None
         self._retaining: asyncio.Task[None] | None = None
         self._is_retention_due = False
+        self._pinned: tuple[str, ...] = ()
 
     def busy(self) -> list[asyncio.Task[None]]:
         """What is under way, or has ended."""
@@ -86,9 +87,14 @@ class Housekeeping:
             else:
                 self._output.aborted(one)
 
-    def retain(self, prepared: PreparedAttempt, take_abandoned: Callable[[], list[str]]) -> None:
-        """A checkpoint has completed: remove the oldest ones, and files of failed ones."""
+    def retain(self, prepared: PreparedAttempt, take_abandoned: Callable[[], list[str]], *, is_read: bool) -> None:
+        """A checkpoint has completed: remove the oldest ones, and files of failed ones.
+
+        `is_read`: all state that the attempt was restored with has been read. Until then its files may be damaged without
+        anybody knowing, and newer checkpoints are built on them: those from before it stay.
+        """
         self._is_retention_due = True
+        self._pinned = () if is_read else prepared.older
         if self._retaining is None or self._retaining.done():
             step = self._retain(prepared, take_abandoned)
             self._retaining = self._steps.start_on_storage(step, "remove old checkpoints")
@@ -97,6 +103,6 @@ class Housekeeping:
         # Once more when a checkpoint completes meanwhile.
         while self._is_retention_due:
             self._is_retention_due = False
-            report = await prepared.cleaner.run(abandoned=take_abandoned())
+            report = await prepared.cleaner.run(self._pinned, take_abandoned())
             for problem in report.problems:
                 self._warn(f"cannot remove old checkpoints: {problem}")

@@ -60,7 +60,10 @@ from flowpoint.snapshot.storage import Storage
 
 @dataclass(frozen=True, slots=True)
 class PreparedAttempt:
-    """Everything an attempt starts from. `restored` is its manifest, None when it starts empty."""
+    """Everything an attempt starts from. `restored` is its manifest, None when it starts empty.
+
+    older: the folders of the checkpoints that are left if the restored one turns out to be damaged.
+    """
 
     number: int
     lineage: str
@@ -72,6 +75,7 @@ class PreparedAttempt:
     assignment: Mapping[SubtaskId, int]
     cleaner: Cleaner
     first_is_full: bool = False
+    older: tuple[str, ...] = ()
 
     @property
     def restored_checkpoint(self) -> int:
@@ -201,6 +205,13 @@ class Preparation:
                 remove_claimed=partial(remove_claimed, self._host),
             ),
             first_is_full=self._is_unclaimed(restored),
+            older=tuple(
+                entry.directory
+                for entry in await self._log.entries()
+                if entry.kind == CommitKind.CHECKPOINT
+                and entry.lineage == self._lineage
+                and entry.directory not in (directory, *skipped)
+            ),
         )
         for sink, ctx in self.sinks_in(prepared):
             with naming(ctx.uid, "begin()"):

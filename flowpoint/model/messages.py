@@ -44,7 +44,8 @@ class Deployed:
 class Ack:
     """A subtask's part of a checkpoint is durable. `operators` maps uid -> `model.manifest.SubtaskState` data.
 
-    `savepoint` is the same for the savepoint that was written at the barrier, if any.
+    `savepoint` is the same for the savepoint that was written at the barrier, if any. `stats` has `alignment_ms`, and
+    `unread` where restored state has not been read to its end: whether it is whole is not known yet.
     """
 
     attempt: int

@@ -27,9 +27,10 @@ class Answers:
     called: str
     report: Report
 
-    def acknowledge(self, checkpoint: int, operators: dict[str, Any], saved: dict[str, Any], alignment_ms: int) -> None:
+    def acknowledge(
+        self, checkpoint: int, operators: dict[str, Any], saved: dict[str, Any], stats: dict[str, Any]
+    ) -> None:
         """Everything named in `operators`, and in `saved` for a savepoint, is durable."""
-        stats = {"alignment_ms": alignment_ms}
         self.report(messages.Ack(self.attempt, checkpoint, list(self.subtask), operators, stats, saved))
 
     def decline(self, checkpoint: int, reason: str, *, restoring: bool = False) -> None:

@@ -38,6 +38,7 @@ class Capture:
     """What was frozen at a barrier and is to be written.
 
     saved: what goes into a savepoint, as far as it has not been begun.
+    stats: what else the coordinator is told (`messages.Ack`).
     saving: the write of one such part that is under way.
     recording: the records that this barrier has overtaken; it is acknowledged when they are written, too.
     """
@@ -45,7 +46,7 @@ class Capture:
     barrier: Barrier
     parts: list[tuple[str, Captured]]
     saved: deque[tuple[str, Captured]] = field(default_factory=deque)
-    alignment_ms: int = 0
+    stats: dict[str, Any] = field(default_factory=dict)
     recording: Recording | None = None
     saving: asyncio.Task[SubtaskState] | None = None
     is_given_up: bool = False
@@ -169,7 +170,7 @@ class Captures:
         if state.channels:
             operators = {**operators, uid: merged(operators.get(uid, {}), state.to_data())}
         # Also when it was given up meanwhile: the coordinator learns which files nobody needs.
-        self._answers.acknowledge(checkpoint, operators, {}, unfinished.capture.alignment_ms)
+        self._answers.acknowledge(checkpoint, operators, {}, unfinished.capture.stats)
 
     async def _write_capture(self, capture: Capture) -> None:
         checkpoint = capture.barrier.checkpoint
@@ -192,7 +193,7 @@ class Captures:
             self._answers.decline_failed(checkpoint, "", failure)
             self._tell_files(capture, operators)
         else:
-            self._answers.acknowledge(checkpoint, operators, saved, capture.alignment_ms)
+            self._answers.acknowledge(checkpoint, operators, saved, capture.stats)
 
     def _tell_files(self, capture: Capture, operators: dict[str, Any]) -> None:
         """Say what was written for a checkpoint that has failed.
@@ -200,7 +201,7 @@ class Captures:
         Never before the coordinator knows that, by its own abort or by our decline: it would take this for our part.
         """
         if operators:
-            self._answers.acknowledge(capture.barrier.checkpoint, operators, {}, capture.alignment_ms)
+            self._answers.acknowledge(capture.barrier.checkpoint, operators, {}, capture.stats)
 
     async def _write(self, parts: list[tuple[str, Captured]]) -> tuple[dict[str, Any], Exception | None]:
         """Write every part, also after one has failed: each has to learn how its own writing ended.

@@ -379,7 +379,10 @@ class Subtask:
         if barrier.savepoint:
             saved.extend([(part.uid, await part.capture_savepoint(barrier)) for part in self._parts])
         self._outputs.send_event(barrier)
-        self._captures.put(Capture(barrier, captured, saved, self.counters.alignment_ms, recording))
+        stats = {"alignment_ms": self.counters.alignment_ms}
+        if any(part.backend.is_unread for part in self._keyed):
+            stats["unread"] = True
+        self._captures.put(Capture(barrier, captured, saved, stats, recording))
 
     def complete(self, checkpoint: int) -> None:
         """Checkpoint `checkpoint` is in the commit log: commit what the sink prepared up to it."""

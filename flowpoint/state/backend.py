@@ -199,6 +199,10 @@ class Backend(Protocol):
     def schemas(self) -> dict[str, Any]:
         """State name -> schema, of everything that the next snapshot holds; for the manifest."""
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether restored state still lies in files that have not been read to their end."""
+
     def unclaimed(self) -> list[str]:
         """Names of restored states that nothing has opened as a table: the job may have dropped them by mistake."""
 

@@ -138,6 +138,11 @@ class LayeredBackend:
         classes = self.codec.registry.digest
         return {name: table.spec.to_data(classes) for name, table in self.tables.items()}
 
+    @property
+    def is_unread(self) -> bool:
+        """See `backend.Backend`."""
+        return bool(self._readable)
+
     def unclaimed(self) -> list[str]:
         """See `backend.Backend`."""
         return sorted(self._unclaimed)

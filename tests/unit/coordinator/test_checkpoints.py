@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 from flowpoint.coordinator.abandoned import AbandonedFiles
-from flowpoint.coordinator.checkpoint_record import CheckpointEnd
+from flowpoint.coordinator.checkpoint_record import CheckpointEnd, Triggered
 from flowpoint.coordinator.checkpoints import Checkpoints
-from flowpoint.coordinator.publishing import Lineage
+from flowpoint.coordinator.publishing import Lineage, Published
 from flowpoint.model import messages
 from flowpoint.model.manifest import StateFile, SubtaskState
 from flowpoint.model.plan import JobPlan, SubtaskId, TaskSpec
@@ -27,7 +28,17 @@ class Room:
     def __init__(self, **settings: float) -> None:
         self.sent: list[messages.Message] = []
         self.ended: list[CheckpointEnd] = []
-        self.publishing = SimpleNamespace(newest_id=0, newest_files=frozenset(), begin=lambda plan, lineage: None)
+        queue: list[Triggered] = []
+        self.publishing = SimpleNamespace(
+            newest_id=0,
+            newest_files=frozenset(),
+            begin=lambda plan, lineage: None,
+            put=queue.append,
+            taken=lambda _: queue.pop(0),
+            take_waiting=list,
+            counts=lambda _: None,
+            next=lambda: None,
+        )
         host = SimpleNamespace(wall_ms=lambda: 0)
         self.checkpoints = Checkpoints(
             host,
@@ -40,6 +51,12 @@ class Room:
             self.ended.append,
         )
         self.checkpoints.begin(ATTEMPT, PLAN, {SubtaskId(0, 0): 0}, Lineage("L", 0), 1, now=0.0)
+
+    def publish(self, now: float) -> None:
+        """The manifest of the first one that everybody has acknowledged, and its entry, are in the log."""
+        manifest: Any = object()
+        pending: Any = None
+        self.checkpoints.on_published(Published(pending, manifest, None), now)
 
     @property
     def triggered(self) -> list[int]:
@@ -120,6 +137,17 @@ def test_a_file_on_which_its_subtask_still_builds_stays() -> None:
     assert left.take(0, frozenset(), None) == []
 
 
+def test_a_file_stays_when_a_savepoint_which_names_copies_was_acknowledged_later() -> None:
+    left = AbandonedFiles()
+    ack = late_ack(1, "shared/counts-0-a3-1.base")
+    left.heard(ack)
+    left.add(ack)
+
+    left.heard(messages.Ack(ATTEMPT, 2, [0, 0], {}, savepoint=full_ack(2).operators))
+
+    assert left.take(0, frozenset(), None) == []
+
+
 async def test_a_part_beyond_a_limit_fails_the_checkpoint_as_such() -> None:
     room = Room(interval=1.0, timeout=5.0)
     room.checkpoints.tick(1.0)
@@ -128,3 +156,19 @@ async def test_a_part_beyond_a_limit_fails_the_checkpoint_as_such() -> None:
 
     assert room.ended[-1].failure is CheckpointFailure.BEYOND_LIMIT
     assert room.checkpoints.history[-1].reason == "it is more than the configuration allows: log#0: too much"
+
+
+async def test_what_was_restored_has_been_read_once_a_checkpoint_counts_of_which_no_subtask_says_otherwise() -> None:
+    room = Room(interval=1.0, timeout=5.0)
+    heard = []
+    for checkpoint, stats in enumerate(({"unread": True}, {}, {"unread": True}), start=1):
+        room.checkpoints.tick(checkpoint * 10.0)
+        room.checkpoints.on_ack(0, messages.Ack(ATTEMPT, checkpoint, [0, 0], {}, stats))
+        heard.append(room.checkpoints.is_read)
+        room.publish(checkpoint * 10.0 + 1.0)
+        heard.append(room.checkpoints.is_read)
+
+    assert heard == [False, False, False, True, True, True]
+    room.checkpoints.end(CheckpointFailure.ABORTED_BY_FAILOVER, 40.0)
+    room.checkpoints.begin(ATTEMPT + 1, PLAN, {SubtaskId(0, 0): 0}, Lineage("L", 0), 4, now=41.0)
+    assert not room.checkpoints.is_read

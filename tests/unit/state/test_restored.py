@@ -192,3 +192,15 @@ def test_a_file_that_is_not_the_one_the_manifest_names_is_refused() -> None:
 
     with pytest.raises(SnapshotError, match="its index is not the one that the manifest names"):
         restored(other)
+
+
+def test_it_is_said_until_the_last_block_has_been_read_that_state_is_unread() -> None:
+    made = restored(stored("1.base", {n: n for n in range(MANY)}))
+    table = made.table(VALUE)
+
+    assert table.get(7) == 7
+    assert made.is_unread
+
+    while made.merge_some():
+        assert made.is_unread
+    assert not made.is_unread
