@@ -12,7 +12,7 @@ Not here: sending anything to workers; removing what dead attempts left behind (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -205,13 +205,7 @@ class Preparation:
                 remove_claimed=partial(remove_claimed, self._host),
             ),
             first_is_full=self._is_unclaimed(restored),
-            older=tuple(
-                entry.directory
-                for entry in await self._log.entries()
-                if entry.kind == CommitKind.CHECKPOINT
-                and entry.lineage == self._lineage
-                and entry.directory not in (directory, *skipped)
-            ),
+            older=await self._older((directory, *skipped)),
         )
         for sink, ctx in self.sinks_in(prepared):
             with naming(ctx.uid, "begin()"):
@@ -372,6 +366,18 @@ class Preparation:
                     raise IncompatibleStateError(reason)
                 case AlreadyFinished(entry):
                     raise AssertionError(f"a finished job was begun again: {entry}")
+
+    async def _older(self, but: Collection[str]) -> tuple[str, ...]:
+        """The checkpoints of this lineage, by directory, that could be fallen back to; those without a manifest cannot."""
+        found: list[str] = []
+        for entry in await self._log.entries():
+            if entry.kind == CommitKind.CHECKPOINT and entry.lineage == self._lineage and entry.directory not in but:
+                try:
+                    await read_manifest(self._storage, entry.directory)
+                except SnapshotError:
+                    continue
+                found.append(entry.directory)
+        return tuple(found)
 
     async def _examine(self, directory: str, manifests: dict[str, Manifest]) -> str | None:
         """What is wrong with a checkpoint, or None.

@@ -138,7 +138,7 @@ def draw_shape(random: Random) -> JobShape:
     return replace(shape, settings=replace(settings, state=state))
 
 
-CACHE_BYTES_MIN: Final = 50_000
+CACHE_BYTES_MIN: Final = 20_000
 """Of a database's cache. With room for less than a few entries every record writes a file early, and on a slow disk the job
 is at no end in time."""
 

@@ -49,6 +49,7 @@ class Terminal:
         if self._pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, WIDTH, 0, 0))
             os.chdir(shell.folder)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever runs the tests may ignore it
             environment = {**shell.environment, "TERM": "xterm-256color"}
             os.execve(sys.executable, [sys.executable, "-m", "flowpoint", *arguments], environment)
         self._reader = threading.Thread(target=self._read)

@@ -313,6 +313,8 @@ class FakeBackend:
     def schemas(self):
         return {"value": {"kind": "value"}}
 
+    is_unread = False
+
     def needs_spill(self):
         return self.spilling
 
