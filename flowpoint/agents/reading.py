@@ -10,7 +10,7 @@ applies them. Reading changes nothing.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
@@ -261,7 +261,7 @@ class Reader:
         before: str | None = None,
         filter: Mapping[str, Any] | None = None,
         limit: int | None = None,
-    ) -> Generator[Saved]:
+    ) -> Iterator[Saved]:
         """Checkpoints that match, newest first. None stands for any thread, namespace or id.
 
         Raises:
@@ -280,7 +280,7 @@ class Reader:
         filter: Mapping[str, Any],
         limit: int | None,
         every: EveryThread | None,
-    ) -> Generator[Saved]:
+    ) -> Iterator[Saved]:
         found = self._whole(self._newest(places, before, every), id, filter, every)
         yield from islice(found, limit)
         if every is not None:

@@ -19,9 +19,10 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Final
+from weakref import WeakSet
 
 import rocksdict
 
@@ -95,6 +96,7 @@ class RocksKv:
             if not key.startswith(end):
                 return
             yield self._text(key), value
+        self._db.opened()  # what was cut off by closing the store did not come to its end
 
     def keys(self, prefix: str, *, start: str = "", reverse: bool = False) -> Iterator[str]:
         """See `Kv`."""
@@ -103,6 +105,7 @@ class RocksKv:
             if not key.startswith(end):
                 return
             yield self._text(key)
+        self._db.opened()
 
     def _text(self, key: bytes) -> str:
         try:
@@ -111,6 +114,11 @@ class RocksKv:
             raise DamagedStoreError(f"cannot read {self._path}: it has an entry {key!r}; restore the store") from error
 
     def _items(self, what: str, at: bytes, reverse: bool) -> Iterator[Any]:
+        found = self._found(what, at, reverse)
+        self._db.scans.add(found)
+        return found
+
+    def _found(self, what: str, at: bytes, reverse: bool) -> Generator[Any]:
         db = self._db.opened()
         try:
             # In reverse RocksDB starts at the key itself, which is above the range.
@@ -183,6 +191,9 @@ class _Database:
         self._path = path
         self._pid = os.getpid()
         self._users = 1
+        self.scans: WeakSet[Generator[Any]] = WeakSet()
+        """Those that nobody has read to the end, such as those in the traceback of an error that somebody keeps: RocksDB
+        stays open as long as one of its iterators is there."""
         self.remembered = Remembered()
         self.holders = LocalHolders()
         self._secondary = tempfile.mkdtemp(prefix="flowpoint-reader-") if read_only else None
@@ -318,6 +329,8 @@ class _Database:
         if self._flusher is not None:
             self._flusher.join()
         db, self._db = self._db, None
+        for scan in list(self.scans):
+            scan.close()
         db.close()
         if self._secondary is not None:
             shutil.rmtree(self._secondary, ignore_errors=True)

@@ -15,8 +15,7 @@ import asyncio
 import copy
 import logging
 from collections import ChainMap
-from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast
@@ -152,13 +151,7 @@ class CoreSaver(BaseCheckpointSaver[Any]):
             filter=filter,
             limit=limit,
         )
-        return self._shown(found)
-
-    def _shown(self, found: Generator[Saved]) -> Iterator[CheckpointTuple]:
-        # Closed also when one cannot be upgraded: what is under way in the store would keep it open.
-        with closing(found):
-            for saved in map(self.core.upgraded, found):
-                yield _tuple(saved, token(True, saved.place.ns, saved.id))
+        return (_tuple(saved, token(True, saved.place.ns, saved.id)) for saved in map(self.core.upgraded, found))
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
