@@ -12,7 +12,7 @@ Not here: sending anything to workers; removing what dead attempts left behind (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -187,6 +187,7 @@ class Preparation:
                 extra={"skipped": list(skipped)},
             )
         restore = await self._deal_out(restored)
+        entries = await self._log.entries()
         prepared = PreparedAttempt(
             number=begun.attempt,
             lineage=self._lineage,
@@ -194,7 +195,7 @@ class Preparation:
             restored_directory=directory,
             skipped=skipped,
             restore=restore,
-            next_checkpoint=next_checkpoint_id(await self._log.entries()),
+            next_checkpoint=next_checkpoint_id(entries),
             assignment=self._place(),
             cleaner=Cleaner(
                 self._storage,
@@ -205,7 +206,7 @@ class Preparation:
                 remove_claimed=partial(remove_claimed, self._host),
             ),
             first_is_full=self._is_unclaimed(restored),
-            older=await self._older((directory, *skipped)),
+            older=await self._older(entries, (directory, *skipped)),
         )
         for sink, ctx in self.sinks_in(prepared):
             with naming(ctx.uid, "begin()"):
@@ -367,17 +368,17 @@ class Preparation:
                 case AlreadyFinished(entry):
                     raise AssertionError(f"a finished job was begun again: {entry}")
 
-    async def _older(self, but: Collection[str]) -> tuple[str, ...]:
+    async def _older(self, entries: Sequence[CommitEntry], but: Collection[str]) -> tuple[str, ...]:
         """The checkpoints of this lineage, by directory, that could be fallen back to; those without a manifest cannot."""
-        found: list[str] = []
-        for entry in await self._log.entries():
-            if entry.kind == CommitKind.CHECKPOINT and entry.lineage == self._lineage and entry.directory not in but:
-                try:
-                    await read_manifest(self._storage, entry.directory)
-                except SnapshotError:
-                    continue
-                found.append(entry.directory)
-        return tuple(found)
+        there = frozenset(await self._storage.list(names.CHECKPOINTS))
+        return tuple(
+            entry.directory
+            for entry in entries
+            if entry.kind == CommitKind.CHECKPOINT
+            and entry.lineage == self._lineage
+            and entry.directory not in but
+            and names.manifest_of(entry.directory) in there
+        )
 
     async def _examine(self, directory: str, manifests: dict[str, Manifest]) -> str | None:
         """What is wrong with a checkpoint, or None.

@@ -197,9 +197,13 @@ def _left_in_session(leader: int, start_time: float) -> Iterator[psutil.Process]
         # It may still be there, waiting to be reaped.
         if not is_same_start(psutil.Process(leader).create_time(), start_time):
             return
-    for process in psutil.process_iter():
+    for pid in psutil.pids():
+        # Of strangers nothing else is asked: there may be very many.
         with suppress(psutil.Error, OSError):
-            if os.getsid(process.pid) == leader and process.create_time() >= start_time - TOLERANCE_SECONDS:
+            if (
+                os.getsid(pid) == leader
+                and (process := psutil.Process(pid)).create_time() >= start_time - TOLERANCE_SECONDS
+            ):
                 yield process
 
 
