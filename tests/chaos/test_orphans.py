@@ -15,15 +15,10 @@ from tests.e2e.shell import Running, Shell
 GONE_SECONDS = 5.0
 
 
-def worker_processes(shell: Shell) -> list[psutil.Process]:
-    """Every worker process of this home, however young."""
-    return [process for process in shell.processes() if "worker_main" in " ".join(process.cmdline())]
-
-
 def assert_all_gone(shell: Shell) -> None:
     """Nobody is left after a moment."""
     end = time.monotonic() + GONE_SECONDS
-    while left := worker_processes(shell):
+    while left := shell.workers():
         assert time.monotonic() < end, f"workers outlived their coordinator: {left}"
         time.sleep(0.01)
 

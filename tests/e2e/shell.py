@@ -205,6 +205,10 @@ class Shell:
                     found.append(process)
         return found
 
+    def workers(self) -> list[psutil.Process]:
+        """Every worker process of this home that has not ended, however young."""
+        return [process for process in self.processes() if "worker_main" in command_line(process)]
+
     def _pids(self) -> set[int]:
         records = [self.home.job(name).read_run() for name in self.home.known_jobs()]
         return {running.pid for running in self._started} | {r.process.pid for r in records if r and not r.outcome}
@@ -215,17 +219,23 @@ class Shell:
             if running.process.poll() is None:
                 running.kill()
         for process in self.processes():
-            with contextlib.suppress(psutil.NoSuchProcess):  # it may end by itself meanwhile
-                if "worker_main" not in " ".join(process.cmdline()):
+            if "worker_main" not in command_line(process):
+                with contextlib.suppress(psutil.NoSuchProcess):  # it may end by itself meanwhile
                     process.kill()
         end = time.monotonic() + LEFT_SECONDS
         while left := self.processes():
             if time.monotonic() > end:
-                described = [f"{process.pid}: {' '.join(process.cmdline())}" for process in left]
+                described = [f"{process.pid}: {command_line(process)}" for process in left]
                 for process in left:
-                    process.kill()
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.kill()
                 raise AssertionError(f"left behind: {described}")
             time.sleep(LOOK_SECONDS)
+
+
+def command_line(process: psutil.Process) -> str:
+    """As it was when `Shell.processes` listed it: asked for again, a process that has ended meanwhile has none."""
+    return " ".join(process.info["cmdline"] or ())
 
 
 def committed(folder: Path) -> list[Any]:
