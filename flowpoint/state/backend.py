@@ -62,6 +62,9 @@ class Table(Protocol):
     def items(self) -> Iterator[tuple[Any, Any]]:
         """All live entries, in no particular order, to be read only."""
 
+    def is_same(self, value: Any, other: Any) -> bool:
+        """Whether a snapshot would hold the same of both values. False where that cannot be told."""
+
 
 class MapTable(Protocol):
     """One value per key and map key."""
