@@ -10,7 +10,6 @@ Not here: how handles get behind declarations (`descriptor.py`), where values ar
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -59,7 +58,7 @@ class KeyCell:
     def lend(self, table: Table, key: Any, default: Any) -> Any:
         """A copy of a mutable default for a key that has no entry; it becomes one if it is changed before `clear`."""
         self.sharing.begin()
-        value = copy.deepcopy(default)
+        value = self.sharing.isolated(default)
         self._loans.append(_Loan(table, key, value, default, table.dirty.get(key, ABSENT)))
         table.put(key, value)
         return value

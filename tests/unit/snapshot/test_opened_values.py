@@ -277,3 +277,13 @@ def test_what_was_read_raw_is_written_back_as_it_was(value: Any) -> None:
 
     assert RawCodec().decode(stored) == value
     assert RawCodec().encode(RawCodec().decode(stored)) == stored
+
+
+def test_a_value_that_is_nested_too_deeply_for_python_is_still_shown() -> None:
+    value: Any = 1
+    for _ in range(5000):
+        value = {"a": [value]}
+
+    assert text_of(value) == "<dict that is nested too deeply to be shown>"
+    assert json_of(value) == text_of(value)
+    assert type_of(value) == "dict"

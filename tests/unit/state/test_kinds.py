@@ -318,6 +318,14 @@ class TestDeclarationsThatAreRefused:
         with pytest.raises(PlanError, match=r"write default=list\(\)"):
             ValueState("a", default=list)
 
+    def test_a_default_that_is_nested_too_deeply(self) -> None:
+        deep: list[Any] = []
+        for _ in range(1200):
+            deep = [deep]
+
+        with pytest.raises(PlanError, match="cannot declare state 'a' with this default: .*; flatten it"):
+            ValueState("a", default=deep)
+
     def test_a_class_with_slots(self) -> None:
         slotted = type("Slotted", (), {"__slots__": (), "a": ValueState("a")})
 
