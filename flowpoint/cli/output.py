@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
@@ -153,6 +153,11 @@ def moment(epoch_ms: float | None) -> str:
     return (
         datetime.fromtimestamp(epoch_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z") if epoch_ms else "-"
     )
+
+
+def records_line(status: Mapping[str, Any]) -> str:
+    """How many records a job has read, and how many have reached its sinks: what is committed of them is in checkpoints."""
+    return f"{count(status['records_in'])} records read, {count(status['records_out'])} given to sinks"
 
 
 def checkpoint_line(data: dict[str, Any] | None) -> str:
