@@ -62,7 +62,8 @@ async def _claim(folder: str, ctx: ConnectorContext) -> None:
                 " made it; use an empty folder, or pass --take-output to write beside what is there"
             )
         if await create_once(disk, path, _marker(ctx), ctx.lineage):
-            if ctx.restored_checkpoint:
+            # That a branch has a folder of its own is no surprise, and is told once for all sinks.
+            if ctx.restored_checkpoint and not ctx.is_branch:
                 ctx.log(
                     f"sink {ctx.uid!r}: the output goes on in {folder}, which is new to this job; what it wrote up to"
                     f" checkpoint {ctx.restored_checkpoint} is elsewhere (was the folder moved, the path changed, or the"
