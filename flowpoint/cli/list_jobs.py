@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from flowpoint.cli import output
-from flowpoint.errors import FlowPointError, NotFoundError, TransientError
+from flowpoint.errors import FlowPointError, NotFoundError, NotListening, TransientError
+from flowpoint.launch.claim import owner_of
 from flowpoint.launch.client import JobClient
 from flowpoint.launch.control import Data
 from flowpoint.launch.home import Home, RunRecord
@@ -46,6 +47,9 @@ def _describe(home: Home, name: str) -> Data:
     record = home.job(name).read_run()
     data: Data = {"name": name, "state": "STORED", "pid": None, "started": None, "job_file": None, "reason": ""}
     data["checkpoints"] = str(home.checkpoints(name)) if record is None or not record.storage else record.storage
+    owner = owner_of(home.job(name)) if record is None or record.outcome else None
+    if owner is not None:
+        return data | {"state": "STARTING", "pid": owner.pid}
     if record is None:
         return data
     data |= {"state": record.state, "started": record.started, "job_file": record.job_file, "reason": record.reason}
@@ -63,4 +67,4 @@ def _unreached(record: RunRecord, error: FlowPointError) -> Data:
     """What to say of a job that did not answer: it may have ended meanwhile."""
     if record.state != "RUNNING":
         return {"state": record.state, "pid": None, "reason": record.reason}
-    return {"state": "STARTING" if isinstance(error, NotFoundError) else "UNRESPONSIVE"}
+    return {"state": "STARTING" if isinstance(error, NotListening) else "UNRESPONSIVE"}

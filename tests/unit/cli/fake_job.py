@@ -122,8 +122,14 @@ def this_process() -> ProcessId:
 def claimed(home: Home, name: str = "words") -> Claim:
     """The job `name`, owned by this process, with its `run.json` written."""
     claim = claim_job(home, name, this_process())
+    record_run(claim)
+    return claim
+
+
+def record_run(claim: Claim) -> RunRecord:
+    """Write the `run.json` of a job that this process owns."""
     record = RunRecord(
-        name=name,
+        name=claim.folder.name,
         process=this_process(),
         job_file="/jobs/words.py",
         socket=claim.socket_address(),
@@ -132,7 +138,7 @@ def claimed(home: Home, name: str = "words") -> Claim:
         started=1_790_000_000_000,
     )
     claim.record(record)
-    return claim
+    return record
 
 
 @contextlib.asynccontextmanager
