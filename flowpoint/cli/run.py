@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from flowpoint.cli import failure, output
+from flowpoint.cli import completion, failure, output
 from flowpoint.cli.params import params_option
 from flowpoint.cli.views import Announcer, JsonLines, Lines, View
 from flowpoint.launch.control import RunOptions
@@ -33,11 +33,24 @@ from flowpoint.launch.control import RunOptions
     "settings",
     metavar="KEY=VALUE",
     multiple=True,
+    shell_complete=completion.settings,
     help="Set a configuration key, such as checkpoint.interval=1s.",
 )
-@click.option("--config", "config_file", metavar="FILE", help="Read configuration from a TOML file.")
+@click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    shell_complete=completion.files,
+    help="Read configuration from a TOML file.",
+)
 @params_option
-@click.option("--from", "source", metavar="SNAPSHOT", help="Start from a savepoint or retained checkpoint.")
+@click.option(
+    "--from",
+    "source",
+    metavar="SNAPSHOT",
+    shell_complete=completion.folders,
+    help="Start from a savepoint or retained checkpoint.",
+)
 @click.option("--claim", is_flag=True, help="With --from: the snapshot becomes the job's, which removes it in time.")
 @click.option("--fresh", is_flag=True, help="Start over; retained checkpoints are kept but not used.")
 @click.option(

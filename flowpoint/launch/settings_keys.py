@@ -23,6 +23,16 @@ V = TypeVar("V", bound=Value)
 Parser = Callable[[object], V]
 
 
+CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "checkpoint.incremental": ("true", "false"),
+    "checkpoint.mode": ("exactly_once", "at_least_once"),
+    "checkpoint.unaligned": ("true", "false"),
+    "restart.strategy": ("exponential", "fixed", "failure_rate", "none"),
+    "state.backend": ("rocksdb", "heap"),
+}
+"""The keys that take one of few words."""
+
+
 class NotSupportedError(ValueError):
     """A value that FlowPoint does not support yet; the text says what to use."""
 
@@ -67,7 +77,9 @@ def _flag(value: object) -> bool:
     raise ValueError("true or false")
 
 
-def _choice(*words: str) -> Parser[str]:
+def _choice(key: str) -> Parser[str]:
+    words = CHOICES[key]
+
     def parse(value: object) -> str:
         if isinstance(value, str) and value in words:
             return value
@@ -116,16 +128,16 @@ PARSERS: Final[Mapping[str, Parser[Value]]] = {
     "checkpoint.max_concurrent": _count(1),
     "checkpoint.tolerable_failures": _count(0),
     "checkpoint.min_pause": parse_duration,
-    "checkpoint.mode": _choice("exactly_once", "at_least_once"),
+    "checkpoint.mode": _choice("checkpoint.mode"),
     "checkpoint.unaligned": _flag,
     "checkpoint.aligned_timeout": parse_duration,
     "checkpoint.retained": _count(1),
     "checkpoint.storage": _storage,
     "checkpoint.incremental": _flag,
     "checkpoint.memory_limit": parse_size,
-    "state.backend": _choice("rocksdb", "heap"),
+    "state.backend": _choice("state.backend"),
     "state.cache_bytes": parse_size,
-    "restart.strategy": _choice("exponential", "fixed", "failure_rate", "none"),
+    "restart.strategy": _choice("restart.strategy"),
     "restart.delay": parse_duration,
     "restart.factor": _number(1),
     "restart.delay_max": parse_duration,

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ from tests.unit.cli.fake_job import (
     this_process,
 )
 
+SNAPSHOT = Path(__file__).parents[2] / "fixtures" / "snapshots" / "format-2" / "unaligned" / "chk-4-a1"
 Captured = pytest.CaptureFixture[str]
 
 
@@ -537,14 +539,49 @@ def test_several_jobs_are_forgotten_at_once_and_none_when_one_is_unknown(home: H
 
 @pytest.mark.parametrize(
     ("line", "wanted"),
-    [("status wo", ["plain,words"]), ("forget li", ["plain,lines"]), ("run jo", ["file,jo"]), ("sto", ["plain,stop"])],
+    [
+        ("status wo", ["plain,words"]),
+        ("forget li", ["plain,lines"]),
+        ("run jo", ["file,jo"]),
+        ("sto", ["plain,stop"]),
+        ("run job.py --config flow", ["file,flow"]),
+        ("run job.py --from sav", ["dir,sav"]),
+        ("savepoint words --to back", ["dir,back"]),
+        ("stop words --to back", ["dir,back"]),
+        ("verify sav", ["dir,sav"]),
+        ("edit sp --out chi", ["dir,chi"]),
+        ("run job.py --set state.b", ["plain,state.backend=rocksdb", "plain,state.backend=heap"]),
+        ("run job.py --set checkpoint.ret", ["plain,checkpoint.retained=3"]),
+        ("run job.py --set paral", ["plain,parallelism=0"]),
+        ("inspect nowhere --operator w", []),
+        ("threads list st", ["file,st"]),
+    ],
 )
-def test_the_shell_completes_names_of_jobs_and_files(
+def test_the_shell_completes_names_files_folders_and_settings(
     home: Home, capsys: Captured, monkeypatch: pytest.MonkeyPatch, line: str, wanted: list[str]
 ) -> None:
     for name in ("words", "lines"):
         claimed(home, name).release("finished", ended=1)
-    words = ["flowpoint", *line.split()]
+    assert completed(line, capsys, monkeypatch) == wanted
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("inspect SNAPSHOT --operator rule-", ["plain,rule-numbers"]),
+        ("inspect SNAPSHOT --operator everything --state acc", ["plain,account"]),
+        ("edit SNAPSHOT --out child --drop every", ["plain,everything"]),
+    ],
+)
+def test_the_shell_completes_what_is_in_a_snapshot(
+    home: Home, capsys: Captured, monkeypatch: pytest.MonkeyPatch, line: str, wanted: list[str]
+) -> None:
+    assert completed(line.replace("SNAPSHOT", str(SNAPSHOT)), capsys, monkeypatch) == wanted
+
+
+def completed(line: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What bash is offered at the end of a line."""
+    words = ["flowpoint", *line.split(), *([""] if line.endswith(" ") else [])]
     monkeypatch.setenv("_FLOWPOINT_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", " ".join(words))
     monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
@@ -552,7 +589,7 @@ def test_the_shell_completes_names_of_jobs_and_files(
     with pytest.raises(SystemExit):
         execute([])
 
-    assert capsys.readouterr().out.split() == wanted
+    return capsys.readouterr().out.split()
 
 
 def test_checkpoints_can_be_kept_when_a_job_is_forgotten(home: Home, capsys: Captured) -> None:
