@@ -8,6 +8,8 @@ import click
 
 from flowpoint import snapshot as snapshots
 from flowpoint.cli import completion, output
+from flowpoint.launch.home import Home
+from flowpoint.launch.own_folders import refuse_own_folder
 from flowpoint.snapshot import addresses
 
 
@@ -45,6 +47,7 @@ def command(
 
     The child is a savepoint: `flowpoint run JOB.py --from DIR` goes on from it.
     """
+    refuse_own_folder(out, Home.from_environment())
     child = snapshots.open(snapshot).edit()
     for text in sets:
         addresses.set_by_text(child, text)

@@ -22,9 +22,8 @@ from typing import Any, Final
 from flowpoint.connectors.durable_files import create_once, read_json, replace_file
 from flowpoint.connectors.part_names import parse_hidden
 from flowpoint.errors import ForeignOutputError, LostOutputError
+from flowpoint.model.markers import OWNER_FILE
 from flowpoint.runtime.contracts import ConnectorContext
-
-OWNER_FILE: Final = ".flowpoint-owner"
 
 _UNUSABLE: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR)
 """What is wrong with the folder itself. Trying again would meet it again."""

@@ -367,7 +367,7 @@ class _Run:
             "pid": self._host.pid,
             "started": self._host.wall_ms(),
         }
-        running = RunningJob(coordinator, job, facts, self._host)
+        running = RunningJob(coordinator, job, facts, self._host, self._home)
         server = HttpServer(running, self._token, lambda line: self._emit(Event(EventKind.WARNING, line)))
         try:
             await server.start(self._socket)
