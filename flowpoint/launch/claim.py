@@ -29,9 +29,6 @@ from flowpoint.launch.home import Home, JobFolder, ProcessId, RunRecord
 SOCKET_PATH_BYTES_MAX = 99
 """The kernel takes 103 (macOS) or 107 (Linux); the contract says under 100."""
 
-LOG_BYTES_MAX = 16 * 1024 * 1024
-"""A log that is longer when a run starts is kept as `log.1` and begun anew."""
-
 _SOCKET = "socket"
 
 
@@ -166,7 +163,6 @@ def _take_up(folder: JobFolder, lock: int, process: ProcessId) -> Claim:
     previous = folder.read_run()
     with _writing(folder.path):
         _remove_sockets(folder)
-        _turn_log(folder)
     return Claim(folder, lock, previous)
 
 
@@ -224,9 +220,3 @@ def _remove_sockets(folder: JobFolder) -> None:
     """Remove the socket of this job's HTTP interface, and the folder that was made for it if its own was too long."""
     (folder.path / _SOCKET).unlink(missing_ok=True)
     short_folder.clear_for(str(folder.path))
-
-
-def _turn_log(folder: JobFolder) -> None:
-    log = folder.log
-    if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
-        log.replace(log.with_name("log.1"))

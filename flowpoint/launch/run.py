@@ -133,7 +133,9 @@ class _Run:
         self._claim = claim
         self._host = host
         self._view: RunView | None = view
-        self._log = JobLog(claim.folder.log)
+        settings = assembled.settings
+        # A worker that does not go over to a new file within this time is dead.
+        self._log = JobLog(claim.folder.log, settings.log, apart_seconds=settings.heartbeat.timeout)
         self._token = secrets.token_hex(16)
         self._socket = claim.socket_address()
         self._interrupts: Interrupts | None = None
@@ -249,7 +251,7 @@ class _Run:
             savepoints=str(self._home.savepoints),
             replan=self._replan,
             work_dir=str(self._home.work(name)),
-            arguments=worker_arguments(str(self._claim.folder.path), settings.heartbeat.interval),
+            arguments=worker_arguments(self._claim.folder, settings.heartbeat.interval),
             log_path=str(self._claim.folder.log),
             wishes=Wishes(
                 fresh=options.fresh,
@@ -386,6 +388,7 @@ class _Run:
     async def _refresh(self, running: RunningJob) -> None:
         while True:
             self._show_figures(running)
+            self._log.turn_if_due(asyncio.get_running_loop().time())
             await asyncio.sleep(REFRESH_SECONDS)
 
     def _show_figures(self, running: RunningJob) -> None:

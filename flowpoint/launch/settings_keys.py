@@ -18,6 +18,8 @@ from typing import Final, TypeVar
 from flowpoint.launch.quantities import parse_duration, parse_size
 from flowpoint.model.key_groups import MAX_PARALLELISM_LIMIT
 
+LOG_BACKUPS_MAX: Final = 1000
+
 Value = str | int | float | bool
 V = TypeVar("V", bound=Value)
 Parser = Callable[[object], V]
@@ -146,4 +148,6 @@ PARSERS: Final[Mapping[str, Parser[Value]]] = {
     "restart.window": _positive_duration,
     "heartbeat.interval": _positive_duration,
     "heartbeat.timeout": _positive_duration,
+    "log.max_bytes": parse_size,
+    "log.backups": _count(1, LOG_BACKUPS_MAX),
 }

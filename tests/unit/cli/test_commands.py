@@ -16,6 +16,7 @@ import pytest
 
 from flowpoint.cli.main import COMMANDS, execute
 from flowpoint.errors import TransientError
+from flowpoint.host.log_files import turn
 from flowpoint.launch import client, history
 from flowpoint.launch.claim import claim_job
 from flowpoint.launch.client import JobClient
@@ -23,6 +24,7 @@ from flowpoint.launch.control import Event, EventKind
 from flowpoint.launch.home import Home, ProcessId
 from flowpoint.launch.http import HttpServer
 from flowpoint.launch.job_log import JobLog
+from flowpoint.model.settings import LogSettings
 from tests.unit.cli.fake_job import (
     CHECKPOINT,
     TOKEN,
@@ -313,7 +315,7 @@ async def test_a_job_that_hangs_up_during_a_command_is_an_error_that_names_the_l
 
 def test_logs_shows_events_with_their_tracebacks(home: Home, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     claim = claimed(home)
-    log = JobLog(claim.folder.log)
+    log = JobLog(claim.folder.log, LogSettings())
     log.write(Event(EventKind.RUNNING, "running: attempt 1"), wall_ms=1_790_000_000_123)
     log.write(Event(EventKind.FAILED, "it failed", {"trace": "Traceback\n  line\n"}), wall_ms=1_790_000_000_123)
     log.close()
@@ -341,6 +343,54 @@ def test_logs_shows_the_last_lines(home: Home, capfdbinary: pytest.CaptureFixtur
     assert capfdbinary.readouterr().out == b"".join(lines[-count:] if count else [])
 
 
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 7, 9, 10, 11, 100])
+def test_logs_shows_the_last_lines_of_a_log_in_several_files(
+    home: Home, capfdbinary: pytest.CaptureFixture[bytes], count: int
+) -> None:
+    claim = claimed(home)
+    lines = [f"line {number}\n".encode() for number in range(10)]
+    for name, part in (("log.2", lines[:4]), ("log.1", lines[4:9]), ("log", lines[9:])):
+        (claim.folder.path / name).write_bytes(b"".join(part))
+    claim.release("finished", ended=1)
+
+    assert execute(["logs", "words", "-n", str(count)]) == 0
+    shown = capfdbinary.readouterr().out
+    assert execute(["logs", "words"]) == 0
+
+    assert shown == b"".join(lines[-count:] if count else [])
+    assert capfdbinary.readouterr().out == b"".join(lines)
+
+
+async def test_logs_follows_into_a_new_file_and_shows_what_comes_late_into_the_old_one(
+    home: Home, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    claim = claimed(home)
+    log = claim.folder.log
+    log.write_bytes(b"one\n")
+    following = asyncio.create_task(shell("logs", "words", "-f"))
+    shown = b""
+
+    async def until(text: bytes) -> None:
+        nonlocal shown
+        while text not in shown:
+            await asyncio.sleep(0.005)
+            shown += capfdbinary.readouterr().out
+
+    await until(b"one")
+    for turned in range(3):
+        with log.open("ab") as old:
+            turn(log, 2)
+            log.write_bytes(b"new %d\n" % turned)
+            await until(b"new %d" % turned)
+            old.write(b"late %d\n" % turned)
+            old.flush()
+            await until(b"late %d" % turned)
+    claim.release("finished", ended=1)
+
+    assert await following == 0
+    assert shown.count(b"\n") == 7
+
+
 def test_a_line_that_is_being_written_is_the_last_one(home: Home, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     claim = claimed(home)
     claim.folder.log.write_bytes(b"one\ntwo\nthr")
@@ -363,7 +413,7 @@ def test_following_begins_with_the_last_ten_lines(home: Home, capfdbinary: pytes
 
 async def test_logs_follows_until_the_job_has_ended(home: Home, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     claim = claimed(home)
-    log = JobLog(claim.folder.log)
+    log = JobLog(claim.folder.log, LogSettings())
     log.write(Event(EventKind.RUNNING, "one"), wall_ms=0)
     following = asyncio.create_task(shell("logs", "words", "-f"))
     shown = b""
