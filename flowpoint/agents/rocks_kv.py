@@ -27,7 +27,8 @@ from weakref import WeakSet
 import rocksdict
 
 from flowpoint.agents.holders import Holders, LocalHolders
-from flowpoint.agents.kv import Entry, Part, Remembered, Section, after
+from flowpoint.agents.kv import Entry, Part, Section, after
+from flowpoint.agents.remembered import Remembered
 from flowpoint.errors import DamagedStoreError, StorageError, StoreInUseError, UsageError
 
 FLUSH_SECONDS: Final = 0.2
