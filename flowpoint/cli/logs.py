@@ -19,6 +19,7 @@ import click
 from flowpoint.cli import output
 from flowpoint.errors import NotFoundError
 from flowpoint.host.log_files import files_of
+from flowpoint.launch.claim import owner_of
 from flowpoint.launch.home import Home, JobFolder
 
 POLL_SECONDS = 0.2
@@ -136,5 +137,6 @@ def _start_of_last(log: BinaryIO, lines: int) -> tuple[int, int]:
 
 
 def _is_running(folder: JobFolder) -> bool:
+    """Also one that is only starting will have something to say."""
     record = folder.read_run()
-    return record is not None and record.state == "RUNNING"
+    return (record is not None and record.state == "RUNNING") or owner_of(folder) is not None

@@ -7,6 +7,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterator
 
+from flowpoint.cli.main import execute
 from flowpoint.errors import CheckpointFailed
 from flowpoint.launch.claim import Claim, claim_job
 from flowpoint.launch.control import Data
@@ -154,3 +155,8 @@ async def serving(home: Home, job: FakeJob) -> AsyncIterator[HttpServer]:
     finally:
         await server.close()
         claim.release("stopped", ended=1_790_000_001_000)
+
+
+async def shell(*arguments: str) -> int:
+    """Run a command beside the loop that serves the job."""
+    return await asyncio.to_thread(execute, arguments)

@@ -9,40 +9,25 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flowpoint.cli.main import COMMANDS, execute
 from flowpoint.errors import TransientError
-from flowpoint.host.log_files import turn
 from flowpoint.launch import client, history
-from flowpoint.launch.claim import claim_job
 from flowpoint.launch.client import JobClient
-from flowpoint.launch.control import Event, EventKind
-from flowpoint.launch.home import Home, ProcessId
-from flowpoint.launch.http import HttpServer
-from flowpoint.launch.job_log import JobLog
-from flowpoint.model.settings import LogSettings
+from flowpoint.launch.home import Home
 from tests.unit.cli.fake_job import (
     CHECKPOINT,
-    TOKEN,
     FakeJob,
     claimed,
     failed_checkpoint,
-    record_run,
     serving,
-    this_process,
+    shell,
 )
 
-SNAPSHOT = Path(__file__).parents[2] / "fixtures" / "snapshots" / "format-2" / "unaligned" / "chk-4-a1"
 Captured = pytest.CaptureFixture[str]
-
-
-async def shell(*arguments: str) -> int:
-    """Run a command beside the loop that serves the job."""
-    return await asyncio.to_thread(execute, arguments)
 
 
 async def test_status_shows_the_figures(home: Home, capsys: Captured) -> None:
@@ -246,17 +231,6 @@ def test_a_job_that_ended_is_exit_code_3_and_tells_how_to_go_on(home: Home, caps
     assert "`flowpoint run /jobs/words.py` continues it" in error
 
 
-def test_a_socket_that_nobody_listens_on_in_time_is_a_job_that_starts_or_ends(
-    home: Home, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client, "START_SECONDS", 0.1)
-    claim = claimed(home)  # and never serves
-
-    assert execute(["status", "words"]) == 1
-    assert "is starting or ending" in capsys.readouterr().err
-    claim.release("finished", ended=1)
-
-
 @pytest.fixture
 def hanging(home: Home) -> Iterator[JobClient]:
     """A client of a job whose coordinator is stopped: connections are taken by the kernel, and nothing follows."""
@@ -313,121 +287,6 @@ async def test_a_job_that_hangs_up_during_a_command_is_an_error_that_names_the_l
     assert "flowpoint logs words" in capsys.readouterr().err
 
 
-def test_logs_shows_events_with_their_tracebacks(home: Home, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    claim = claimed(home)
-    log = JobLog(claim.folder.log, LogSettings())
-    log.write(Event(EventKind.RUNNING, "running: attempt 1"), wall_ms=1_790_000_000_123)
-    log.write(Event(EventKind.FAILED, "it failed", {"trace": "Traceback\n  line\n"}), wall_ms=1_790_000_000_123)
-    log.close()
-    claim.release("failed", ended=1)
-
-    assert execute(["logs", "words"]) == 0
-
-    assert capfdbinary.readouterr().out.decode().splitlines() == [
-        "2026-09-21T14:13:20.123Z running: running: attempt 1",
-        "2026-09-21T14:13:20.123Z failed: it failed",
-        "Traceback",
-        "  line",
-    ]
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 5, 5000, 20_000])
-def test_logs_shows_the_last_lines(home: Home, capfdbinary: pytest.CaptureFixture[bytes], count: int) -> None:
-    claim = claimed(home)
-    lines = [f"line {number}\n".encode() for number in range(10_000)]
-    claim.folder.log.write_bytes(b"".join(lines))
-    claim.release("finished", ended=1)
-
-    assert execute(["logs", "words", "-n", str(count)]) == 0
-
-    assert capfdbinary.readouterr().out == b"".join(lines[-count:] if count else [])
-
-
-@pytest.mark.parametrize("count", [0, 1, 3, 4, 7, 9, 10, 11, 100])
-def test_logs_shows_the_last_lines_of_a_log_in_several_files(
-    home: Home, capfdbinary: pytest.CaptureFixture[bytes], count: int
-) -> None:
-    claim = claimed(home)
-    lines = [f"line {number}\n".encode() for number in range(10)]
-    for name, part in (("log.2", lines[:4]), ("log.1", lines[4:9]), ("log", lines[9:])):
-        (claim.folder.path / name).write_bytes(b"".join(part))
-    claim.release("finished", ended=1)
-
-    assert execute(["logs", "words", "-n", str(count)]) == 0
-    shown = capfdbinary.readouterr().out
-    assert execute(["logs", "words"]) == 0
-
-    assert shown == b"".join(lines[-count:] if count else [])
-    assert capfdbinary.readouterr().out == b"".join(lines)
-
-
-async def test_logs_follows_into_a_new_file_and_shows_what_comes_late_into_the_old_one(
-    home: Home, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    claim = claimed(home)
-    log = claim.folder.log
-    log.write_bytes(b"one\n")
-    following = asyncio.create_task(shell("logs", "words", "-f"))
-    shown = b""
-
-    async def until(text: bytes) -> None:
-        nonlocal shown
-        while text not in shown:
-            await asyncio.sleep(0.005)
-            shown += capfdbinary.readouterr().out
-
-    await until(b"one")
-    for turned in range(3):
-        with log.open("ab") as old:
-            turn(log, 2)
-            log.write_bytes(b"new %d\n" % turned)
-            await until(b"new %d" % turned)
-            old.write(b"late %d\n" % turned)
-            old.flush()
-            await until(b"late %d" % turned)
-    claim.release("finished", ended=1)
-
-    assert await following == 0
-    assert shown.count(b"\n") == 7
-
-
-def test_a_line_that_is_being_written_is_the_last_one(home: Home, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    claim = claimed(home)
-    claim.folder.log.write_bytes(b"one\ntwo\nthr")
-    claim.release("finished", ended=1)
-
-    assert execute(["logs", "words", "-n", "2"]) == 0
-
-    assert capfdbinary.readouterr().out == b"two\nthr"
-
-
-def test_following_begins_with_the_last_ten_lines(home: Home, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    claim = claimed(home)
-    claim.folder.log.write_bytes(b"".join(b"%d\n" % number for number in range(50)))
-    claim.release("finished", ended=1)
-
-    assert execute(["logs", "words", "-f"]) == 0
-
-    assert capfdbinary.readouterr().out.split() == [b"%d" % number for number in range(40, 50)]
-
-
-async def test_logs_follows_until_the_job_has_ended(home: Home, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    claim = claimed(home)
-    log = JobLog(claim.folder.log, LogSettings())
-    log.write(Event(EventKind.RUNNING, "one"), wall_ms=0)
-    following = asyncio.create_task(shell("logs", "words", "-f"))
-    shown = b""
-    while b"one" not in shown:
-        await asyncio.sleep(0.005)
-        shown += capfdbinary.readouterr().out
-    log.write(Event(EventKind.FINISHED, "two"), wall_ms=0)
-    claim.release("finished", ended=1)
-
-    assert await following == 0
-    assert b"two" in shown + capfdbinary.readouterr().out
-    log.close()
-
-
 def test_every_command_explains_itself(capsys: Captured) -> None:
     for name in COMMANDS:
         assert execute([name, "--help"]) == 0
@@ -468,72 +327,6 @@ def test_wrong_usage_is_one_sentence_on_stderr(home: Home, capsys: Captured, arg
 def test_no_command_shows_what_there_is(capsys: Captured) -> None:
     assert execute([]) == 2
     assert "Commands:" in capsys.readouterr().err
-
-
-async def test_a_job_that_does_not_listen_yet_is_waited_for(home: Home) -> None:
-    claim = claimed(home)
-    record = claim.folder.read_run()
-    assert record is not None
-    asking = asyncio.create_task(asyncio.to_thread(JobClient.of(home, "words").get, "/status"))
-    server = HttpServer(FakeJob(), TOKEN, report=lambda _line: None)
-    await asyncio.sleep(0)
-    await server.start(record.socket)
-
-    assert (await asking)["name"] == "words"
-    await server.close()
-    claim.release("stopped", ended=1)
-
-
-@pytest.mark.parametrize("ending", ["a first run", "stopped", "killed"])
-@pytest.mark.parametrize("command", ["stop", "cancel", "checkpoint", "savepoint", "status"])
-async def test_a_run_that_has_only_taken_the_name_is_waited_for(
-    home: Home, capsys: Captured, command: str, ending: str
-) -> None:
-    if ending != "a first run":
-        claimed(home).release("stopped" if ending == "stopped" else "", ended=1)
-    if ending == "killed":
-        folder = home.job("words")
-        record = folder.read_run()
-        assert record is not None
-        folder.run_file.write_text(replace(record, process=ProcessId(999_999_999, 1.0)).to_json())
-    claim = claim_job(home, "words", this_process())
-    asking = asyncio.create_task(shell(command, "words"))
-    server = HttpServer(FakeJob(), TOKEN, report=lambda _line: None)
-    await asyncio.sleep(0)
-    await server.start(record_run(claim).socket)
-
-    assert await asking == 0, capsys.readouterr().err
-    await server.close()
-    claim.release("stopped", ended=2)
-
-
-async def test_a_run_that_takes_long_to_start_is_told_as_that(
-    home: Home, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client, "START_SECONDS", 0.0)
-    claimed(home).release("stopped", ended=1)
-    claim = claim_job(home, "words", this_process())
-
-    code = await shell("stop", "words")
-    await shell("list")
-
-    captured = capsys.readouterr()
-    assert code == 1
-    assert f"job 'words' is starting or ending (pid {os.getpid()})" in captured.err
-    assert "STARTING" in captured.out
-    claim.let_go()
-    assert await shell("stop", "words") == 3
-
-
-async def test_a_job_that_was_started_again_meanwhile_is_asked_with_its_new_token(home: Home) -> None:
-    claimed(home).release("stopped", ended=1)
-    async with serving(home, FakeJob()):
-        folder = home.job("words")
-        record = folder.read_run()
-        assert record is not None
-        earlier = JobClient(folder, replace(record, token="of an earlier run"))
-
-        assert (await asyncio.to_thread(earlier.get, "/status"))["state"] == "RUNNING"
 
 
 async def test_a_job_that_ends_while_it_is_asked_is_told_as_ended(home: Home, capsys: Captured) -> None:
@@ -585,61 +378,6 @@ def test_several_jobs_are_forgotten_at_once_and_none_when_one_is_unknown(home: H
 
     assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["words", "lines"]
     assert home.known_jobs() == []
-
-
-@pytest.mark.parametrize(
-    ("line", "wanted"),
-    [
-        ("status wo", ["plain,words"]),
-        ("forget li", ["plain,lines"]),
-        ("run jo", ["file,jo"]),
-        ("sto", ["plain,stop"]),
-        ("run job.py --config flow", ["file,flow"]),
-        ("run job.py --from sav", ["dir,sav"]),
-        ("savepoint words --to back", ["dir,back"]),
-        ("stop words --to back", ["dir,back"]),
-        ("verify sav", ["dir,sav"]),
-        ("edit sp --out chi", ["dir,chi"]),
-        ("run job.py --set state.b", ["plain,state.backend=rocksdb", "plain,state.backend=heap"]),
-        ("run job.py --set checkpoint.ret", ["plain,checkpoint.retained=3"]),
-        ("run job.py --set paral", ["plain,parallelism=0"]),
-        ("inspect nowhere --operator w", []),
-        ("threads list st", ["file,st"]),
-    ],
-)
-def test_the_shell_completes_names_files_folders_and_settings(
-    home: Home, capsys: Captured, monkeypatch: pytest.MonkeyPatch, line: str, wanted: list[str]
-) -> None:
-    for name in ("words", "lines"):
-        claimed(home, name).release("finished", ended=1)
-    assert completed(line, capsys, monkeypatch) == wanted
-
-
-@pytest.mark.parametrize(
-    ("line", "wanted"),
-    [
-        ("inspect SNAPSHOT --operator rule-", ["plain,rule-numbers"]),
-        ("inspect SNAPSHOT --operator everything --state acc", ["plain,account"]),
-        ("edit SNAPSHOT --out child --drop every", ["plain,everything"]),
-    ],
-)
-def test_the_shell_completes_what_is_in_a_snapshot(
-    home: Home, capsys: Captured, monkeypatch: pytest.MonkeyPatch, line: str, wanted: list[str]
-) -> None:
-    assert completed(line.replace("SNAPSHOT", str(SNAPSHOT)), capsys, monkeypatch) == wanted
-
-
-def completed(line: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What bash is offered at the end of a line."""
-    words = ["flowpoint", *line.split(), *([""] if line.endswith(" ") else [])]
-    monkeypatch.setenv("_FLOWPOINT_COMPLETE", "bash_complete")
-    monkeypatch.setenv("COMP_WORDS", " ".join(words))
-    monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
-
-    with pytest.raises(SystemExit):
-        execute([])
-
-    return capsys.readouterr().out.split()
 
 
 def test_checkpoints_can_be_kept_when_a_job_is_forgotten(home: Home, capsys: Captured) -> None:
