@@ -10,6 +10,7 @@ from flowpoint.launch.claim import owner_of
 from flowpoint.launch.client import JobClient
 from flowpoint.launch.control import Data
 from flowpoint.launch.home import Home, RunRecord
+from flowpoint.launch.starting import is_starting
 
 _PATIENCE_SECONDS = 1.0
 """For each running job: one that hangs must not keep the others from being shown."""
@@ -47,9 +48,10 @@ def _describe(home: Home, name: str) -> Data:
     record = home.job(name).read_run()
     data: Data = {"name": name, "state": "STORED", "pid": None, "started": None, "job_file": None, "reason": ""}
     data["checkpoints"] = str(home.checkpoints(name)) if record is None or not record.storage else record.storage
-    owner = owner_of(home.job(name)) if record is None or record.outcome else None
-    if owner is not None:
-        return data | {"state": "STARTING", "pid": owner.pid}
+    if record is None or record.outcome:
+        owner = owner_of(home.job(name))
+        if owner is not None or is_starting(home.job(name), record):
+            return data | {"state": "STARTING", "pid": owner.pid if owner is not None else None}
     if record is None:
         return data
     data |= {"state": record.state, "started": record.started, "job_file": record.job_file, "reason": record.reason}

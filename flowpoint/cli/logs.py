@@ -21,6 +21,7 @@ from flowpoint.errors import NotFoundError
 from flowpoint.host.log_files import files_of
 from flowpoint.launch.claim import owner_of
 from flowpoint.launch.home import Home, JobFolder
+from flowpoint.launch.starting import is_starting
 
 POLL_SECONDS = 0.2
 BLOCK_BYTES = 65536
@@ -139,4 +140,5 @@ def _start_of_last(log: BinaryIO, lines: int) -> tuple[int, int]:
 def _is_running(folder: JobFolder) -> bool:
     """Also one that is only starting will have something to say."""
     record = folder.read_run()
-    return (record is not None and record.state == "RUNNING") or owner_of(folder) is not None
+    is_told = record is not None and record.state == "RUNNING"
+    return is_told or owner_of(folder) is not None or is_starting(folder, record)

@@ -6,7 +6,8 @@ asked for its status on a second connection, so that a coordinator that hangs is
 
 A job does not listen yet when it has just been started, and no more when it is about to end. So nobody who cannot reach
 it is told anything before `run.json`, the lock and the process table have said which of the two it is
-(`_wait_for_start`): who holds the lock has the job, also before it stands in `run.json`.
+(`_wait_for_start`): who holds the lock has the job, also before it stands in `run.json`; and a start that has not got so far
+is announced (`launch.starting`).
 
 Errors come back as they were raised in the job, by their class's name.
 Not here: the other end (`launch.http`).
@@ -28,6 +29,7 @@ from flowpoint.errors import FlowPointError, InternalError, NotFoundError, NotLi
 from flowpoint.launch.claim import owner_of
 from flowpoint.launch.control import Data
 from flowpoint.launch.home import Home, JobFolder, RunRecord
+from flowpoint.launch.starting import is_starting
 from flowpoint.snapshot.places import MEMORY
 
 ANSWER_SECONDS = 10.0
@@ -186,14 +188,15 @@ def _wait_for_start(folder: JobFolder, record: RunRecord | None, until: float) -
         NotListening: It is too late.
     """
     owner = owner_of(folder)
-    if owner is None:
+    if owner is None and not is_starting(folder, record):
         if record is None:
             raise NotFoundError(f"job {folder.name!r} is not running; `flowpoint run` with its job file starts it")
         raise not_running(record)
     if time.monotonic() > until:
+        pid = f" (pid {owner.pid})" if owner is not None else ""
         raise NotListening(
-            f"job {folder.name!r} is starting or ending (pid {owner.pid}) and does not listen; try again in a moment, or"
-            f" look at `flowpoint logs {folder.name}`"
+            f"job {folder.name!r} is starting or ending{pid} and does not listen; try again in a moment, or look at"
+            f" `flowpoint logs {folder.name}`"
         )
     time.sleep(LOOK_SECONDS)
 

@@ -1,6 +1,6 @@
 """What a running job offers to whoever runs it or asks about it, and what the shell offers back. Interfaces and data.
 
-How it works: `launch.run.run_job_file(options, view) -> exit code` starts a job. While it lives, the coordinator's
+How it works: `launch.run.run_job_file(options, view, ...) -> exit code` starts a job. While it lives, the coordinator's
 `JobControl` answers questions (over HTTP: `launch.http`), and everything that happens is an `Event` that goes to the
 job's log and to the `RunView` of the shell that started it.
 

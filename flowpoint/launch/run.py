@@ -60,8 +60,8 @@ _REFUSALS = ("ConfigError", "ForeignOutputError", "NotFoundError", "PlanError", 
 """What a person has to mend before there is a job at all."""
 
 
-def run_job_file(options: RunOptions, view: RunView) -> int:
-    """Run a job file to its end and return its exit code (README, "The shell").
+def run_job_file(options: RunOptions, view: RunView, on_claimed: Callable[[], None]) -> int:
+    """Run a job file to its end and return its exit code (README, "The shell"). `on_claimed`: called when it has the job.
 
     Raises:
         UsageError, ConfigError, PlanError: the job cannot be started as asked; nothing was started.
@@ -79,6 +79,7 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
         assembled = replace(assembled, options=options)
     host = SystemHost("coordinator", str(home.job(assembled.name).path))
     claim = claim_job(home, assembled.name, ProcessId(host.pid, host.start_time))
+    on_claimed()
     outcome: Outcome | None = None
     try:
         run = _Run(assembled, home, claim, host, view)

@@ -36,7 +36,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Play], None]:
 
     def put(run: Play) -> None:
         module = types.ModuleType("flowpoint.launch.run")
-        module.run_job_file = run  # type: ignore[attr-defined]
+        module.run_job_file = lambda options, view, _on_claimed: run(options, view)  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "flowpoint.launch.run", module)
 
     return put
@@ -397,7 +397,7 @@ FAKE_START = """
 import os, sys, time, types
 from pathlib import Path
 
-def run_job_file(options, view):
+def run_job_file(options, view, on_claimed):
     from flowpoint.errors import UsageError
     from flowpoint.launch.control import Event, EventKind
     if "bad" in options.params:

@@ -15,6 +15,7 @@ from flowpoint.launch.claim import claim_job
 from flowpoint.launch.client import JobClient
 from flowpoint.launch.home import Home, ProcessId
 from flowpoint.launch.http import HttpServer
+from flowpoint.launch.starting import announced
 from tests.unit.cli.fake_job import CHECKPOINT, TOKEN, FakeJob, claimed, record_run, serving, shell, this_process
 
 Captured = pytest.CaptureFixture[str]
@@ -62,6 +63,21 @@ async def test_a_run_that_has_only_taken_the_name_is_waited_for(
     server = HttpServer(FakeJob(), TOKEN, report=lambda _line: None)
     await asyncio.sleep(0)
     await server.start(record_run(claim).socket)
+
+    assert await asking == 0, capsys.readouterr().err
+    await server.close()
+    claim.release("stopped", ended=2)
+
+
+async def test_a_run_that_has_not_even_taken_the_name_is_waited_for(home: Home, capsys: Captured) -> None:
+    claimed(home).release("stopped", ended=1)
+    with announced(home, "/jobs/words.py", None) as on_claimed:
+        asking = asyncio.create_task(shell("stop", "words"))
+        await asyncio.sleep(0)
+        claim = claim_job(home, "words", this_process())
+        on_claimed()
+        server = HttpServer(FakeJob(), TOKEN, report=lambda _line: None)
+        await server.start(record_run(claim).socket)
 
     assert await asking == 0, capsys.readouterr().err
     await server.close()
