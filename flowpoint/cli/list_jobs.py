@@ -49,8 +49,9 @@ def _describe(home: Home, name: str) -> Data:
     data: Data = {"name": name, "state": "STORED", "pid": None, "started": None, "job_file": None, "reason": ""}
     data["checkpoints"] = str(home.checkpoints(name)) if record is None or not record.storage else record.storage
     if record is None or record.outcome:
+        is_announced = is_starting(home.job(name), record)  # until it holds the job
         owner = owner_of(home.job(name))
-        if owner is not None or is_starting(home.job(name), record):
+        if owner is not None or is_announced:
             return data | {"state": "STARTING", "pid": owner.pid if owner is not None else None}
     if record is None:
         return data

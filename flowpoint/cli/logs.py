@@ -141,4 +141,5 @@ def _is_running(folder: JobFolder) -> bool:
     """Also one that is only starting will have something to say."""
     record = folder.read_run()
     is_told = record is not None and record.state == "RUNNING"
-    return is_told or owner_of(folder) is not None or is_starting(folder, record)
+    # A start is withdrawn only when it holds the job.
+    return is_told or is_starting(folder, record) or owner_of(folder) is not None

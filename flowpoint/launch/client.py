@@ -187,8 +187,10 @@ def _wait_for_start(folder: JobFolder, record: RunRecord | None, until: float) -
         NotFoundError: None is starting.
         NotListening: It is too late.
     """
+    # In this order: a start is withdrawn only when it holds the job, so between the two none is missed.
+    is_announced = is_starting(folder, record)
     owner = owner_of(folder)
-    if owner is None and not is_starting(folder, record):
+    if owner is None and not is_announced:
         if record is None:
             raise NotFoundError(f"job {folder.name!r} is not running; `flowpoint run` with its job file starts it")
         raise not_running(record)
