@@ -20,7 +20,7 @@ from enum import Enum, auto
 from flowpoint.host.base import Host
 from flowpoint.model.manifest import Manifest
 from flowpoint.snapshot.local_files import LocalFiles, local_folder
-from flowpoint.snapshot.local_storage import LocalStorage
+from flowpoint.snapshot.locally_kept import LocallyKept
 from flowpoint.snapshot.retention import files_of
 from flowpoint.snapshot.storage import Storage, reason_of
 
@@ -56,7 +56,7 @@ class LocalRecovery:
 
     def followed_by(self, storage: Storage) -> Storage:
         """The storage for whoever deletes from it: local files go with what they are of."""
-        return LocalStorage(storage, self._files, None)
+        return LocallyKept(storage, self._files, None)
 
     async def settle(self, restored: Manifest | None) -> LocalUse:
         """Let go of what the restored checkpoint does not name, and of everything where there is doubt.

@@ -13,7 +13,7 @@ before each attempt of all that the restored checkpoint does not name.
 
 Invariant: nothing that fails here fails a checkpoint or a restore; it is logged.
 
-Not here: making them (`local_storage`), whether an attempt may trust them (`coordinator.local_recovery`).
+Not here: making them (`locally_kept`), whether an attempt may trust them (`coordinator.local_recovery`).
 """
 
 from __future__ import annotations

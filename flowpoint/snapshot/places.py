@@ -12,7 +12,7 @@ from typing import Protocol
 
 from flowpoint.host.base import Host
 from flowpoint.snapshot.local_files import LocalFiles
-from flowpoint.snapshot.local_storage import LocalStorage
+from flowpoint.snapshot.locally_kept import LocallyKept
 from flowpoint.snapshot.memory import MemoryObjects, MemoryStorage
 from flowpoint.snapshot.memory_client import CoordinatorStorage
 from flowpoint.snapshot.memory_server import MemoryServer
@@ -94,6 +94,6 @@ class MemoryPlace:
 def open_storage(host: Host, address: str, local: LocalFiles) -> Storage:
     """A worker's way to the storage of its job, by what `Place.open` gave; `local` gets a file of all it writes."""
     if address.startswith(_IN_MEMORY):
-        return LocalStorage(CoordinatorStorage(host, address.removeprefix(_IN_MEMORY)), local, None)
+        return LocallyKept(CoordinatorStorage(host, address.removeprefix(_IN_MEMORY)), local, None)
     folder = PatientStorage(FolderStorage(host.disk, host.new_id, address))
-    return LocalStorage(folder, local, address)
+    return LocallyKept(folder, local, address)

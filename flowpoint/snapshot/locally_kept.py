@@ -27,7 +27,7 @@ from flowpoint.snapshot.local_files import LocalFiles
 from flowpoint.snapshot.storage import NO_LINK, Chunks, LocalFile, Names, Storage, one_by_one
 
 
-class LocalStorage:
+class LocallyKept:
     """Another storage, with local files. See `Storage`."""
 
     def __init__(self, inner: Storage, local: LocalFiles, root: str | None) -> None:
