@@ -8,17 +8,10 @@ import signal
 
 import pytest
 
-from tests.chaos.jobs import assert_counted, start_counting
+from tests.chaos.jobs import assert_counted, is_all_local, said_of_opening, start_counting
 from tests.e2e.shell import Shell
 
 JOB = "counting"
-ONLY_LOCALLY = "from the checkpoint storage: 0 (0 bytes)"
-
-
-def said_of_opening(shell: Shell) -> list[str]:
-    """What workers have said in the job's log about the state that they opened."""
-    log = shell.home.job(JOB).log.read_text()
-    return [line for line in log.splitlines() if "state files opened locally" in line]
 
 
 def linked_files(shell: Shell) -> int:
@@ -41,16 +34,16 @@ def test_survivors_replacements_and_the_next_run_open_hard_links_and_nothing_els
 
     os.kill(shell.recorded_workers(JOB)[0], signal.SIGKILL)
     first.wait_for("running", 2)
-    after_the_worker = said_of_opening(shell)
+    after_the_worker = said_of_opening(shell, JOB)
     first.kill()
     second = start_counting(shell, backend, 2)
     second.wait_for("running")
-    after_the_coordinator = said_of_opening(shell)[len(after_the_worker) :]
+    after_the_coordinator = said_of_opening(shell, JOB)[len(after_the_worker) :]
     done = second.wait()
 
     assert done.code == 0, done
     assert_counted(shell)
     for said in (after_the_worker, after_the_coordinator):
         assert len(said) == 2, said
-        assert all(ONLY_LOCALLY in line and "locally: 0" not in line for line in said), said
+        assert all(map(is_all_local, said)), said
     assert not shell.home.work(JOB).exists()
