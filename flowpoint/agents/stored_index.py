@@ -28,7 +28,7 @@ from flowpoint.agents.entry_names import (
     parsed_number,
     root,
 )
-from flowpoint.agents.envelope import CUT, Header
+from flowpoint.agents.envelope import CUT, PUT, Header
 from flowpoint.agents.kv import Entry, Kv, Writers, part, remember
 from flowpoint.agents.log import Head
 from flowpoint.agents.packing import Packers
@@ -121,12 +121,10 @@ class StoredIndex:
 
     def beside(self, header: Header, older: int | None) -> tuple[list[Entry], list[str]]:
         """See `Index`."""
-        if header.kind == CUT:
-            puts, deletes = self._beside_cut(header)
-        elif header.is_quiet:
-            puts, deletes = [], []
+        if header.kind == PUT:
+            puts, deletes = ([], []) if header.is_quiet else self._beside_put(header, older)
         else:
-            puts, deletes = self._beside_put(header, older)
+            puts, deletes = self._beside_cut(header)
         if header.number == 1:
             self._begun(header.thread, header.ns)
             puts.append((mark_name(header.thread), b""))
@@ -139,9 +137,9 @@ class StoredIndex:
                 remember(self._known.writers, (thread, ns), Writers("", None))
 
     def _beside_put(self, header: Header, older: int | None) -> tuple[list[Entry], list[str]]:
-        thread, ns, id_, number = header.thread, header.ns, header.id, header.number
+        _kind, number, _nonce, _at, thread, ns, id_, _parent, moves, *_ = header
         puts = _found_by(thread, ns, number, id_)
-        if header.moves:
+        if moves:
             puts.append((names(thread, ns).head, self._pack([ns, number, id_])))
         return puts, [] if older is None else [_order_name(thread, ns, older), commit_name(thread, older)]
 
@@ -172,19 +170,21 @@ class StoredIndex:
         """See `Index`."""
         if not self._alone:
             return
-        known, thread = self._known, header.thread
-        place = thread, header.ns
+        known = self._known
+        kind, number, _nonce, _at, thread, ns, id_, _parent, moves, _version, quiet = header
+        place = thread, ns
         with known.lock:
             known.appends += 1
-            remember(known.tips, thread, header.number)
-            if header.kind == CUT:
+            remember(known.tips, thread, number)
+            if kind == CUT:
                 known.heads.clear()
                 return
-            if header.moves and not header.is_quiet:
-                remember(known.heads, place, (header.number, header.id))
+            if moves and not quiet:
+                remember(known.heads, place, (number, id_))
             # Where it is not known, the next look finds this id, too.
-            if (greatest := known.greatest.get(place)) is not None:
-                known.greatest[place] = max(greatest, part(header.id))
+            greatest = known.greatest.get(place)
+            if greatest is not None and (id_part := part(id_)) > greatest:
+                known.greatest[place] = id_part
 
     def refresh(self, thread: str) -> None:
         """See `Index`: what is stored is always true."""

@@ -41,7 +41,9 @@ class TaskWrites:
         writers = self._writers(place, part(writes.id))
         if writers is not None and writers.tasks is not None and writes.task_id not in writers.tasks:
             self._known.writers.pop(place, None)  # until it is known how this ends
-            data, beside = self._envelopes.writes(writes), self._marked(place.thread, blobs)
+            data = self._envelopes.writes(writes)
+            # A thread that has commits is marked; this is looked at first, as it is so for nearly all writes.
+            beside = blobs if self._known.tips.get(place.thread) else self._marked(place.thread, blobs)
             self._kv.create(f"{prefix}{0:06d}", data, beside=beside, sync=sync, looked=True)
             writers.tasks.add(writes.task_id)
             with self._known.lock:
