@@ -39,11 +39,13 @@ PUBLISHING = (
 TRAPS = (
     ("connect", ""),
     ("disk.create", ""),
+    ("disk.link", "/local/"),
     ("disk.make_dirs", "/chk-"),
     ("disk.read", "manifest"),
     ("disk.read", "/shared/"),
     ("disk.remove", ""),
     ("disk.remove", "/commits/"),
+    ("disk.remove", "/local/"),
     ("disk.rename", ""),
     ("disk.sync", ""),
     ("disk.sync", "part-"),

@@ -66,7 +66,7 @@ class LocallyKept:
         return is_removed
 
     async def adopt(self, local_path: str, name: str) -> bool:
-        """See `Storage`."""
+        """See `Storage`. What was a file before has no local one: no state is written so, so far."""
         return await self._inner.adopt(local_path, name)
 
     def close(self) -> None:
