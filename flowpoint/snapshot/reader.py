@@ -27,7 +27,7 @@ from flowpoint.snapshot.storage import SLICE_BYTES, Storage
 from flowpoint.state.file_format import ReadRange
 
 
-class Local(Protocol):
+class LocalSource(Protocol):
     """Files beside this process, of which each that is given is proved to be the one in the manifest (`local_files`)."""
 
     async def open(self, file: StateFile) -> OpenFile | None:
@@ -38,7 +38,7 @@ class Local(Protocol):
 
 
 async def load(
-    storage: Storage, files: Iterable[StateFile], local: Local | None = None
+    storage: Storage, files: Iterable[StateFile], local: LocalSource | None = None
 ) -> list[tuple[StateFile, bytes]]:
     """The bytes of files, each proved against its size and checksum; those that are in `local` from there.
 
@@ -49,7 +49,7 @@ async def load(
     return [(file, await _load(storage, file, local)) for file in files]
 
 
-async def _load(storage: Storage, file: StateFile, local: Local | None) -> bytes:
+async def _load(storage: Storage, file: StateFile, local: LocalSource | None) -> bytes:
     if local is not None and (data := await local.load(file)) is not None:
         return data
     try:
@@ -92,7 +92,7 @@ class OpenedFiles:
             handle.close()
 
 
-async def open_files(storage: Storage, files: Iterable[StateFile], local: Local | None = None) -> OpenedFiles:
+async def open_files(storage: Storage, files: Iterable[StateFile], local: LocalSource | None = None) -> OpenedFiles:
     """Files to be read piece by piece, those that are in `local` from there; what no pieces prove is read whole instead.
 
     Raises:
@@ -112,7 +112,9 @@ async def open_files(storage: Storage, files: Iterable[StateFile], local: Local 
     return OpenedFiles(opened, handles)
 
 
-async def _open(storage: Storage, file: StateFile, local: Local | None, handles: list[OpenFile]) -> bytes | ReadRange:
+async def _open(
+    storage: Storage, file: StateFile, local: LocalSource | None, handles: list[OpenFile]
+) -> bytes | ReadRange:
     """What gives the bytes of a file piece by piece, or all of them; `handles` gets what is open."""
     if local is not None and (handle := await local.open(file)) is not None:
         handles.append(handle)
