@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from flowpoint.sim.jobs import STORAGE, WORK_DIR
 from flowpoint.sim.local_checker import LocalChecker
 from flowpoint.sim.local_trouble import LOCAL
 from flowpoint.sim.message_checker import MessageChecker
+from flowpoint.snapshot.local_files import LocalFiles
 from tests.simulation.stage import Stage, settings
 
 JOB = """
@@ -23,9 +25,9 @@ JOB = """
 """
 
 
-def staged(*, apart: bool = False) -> tuple[Stage, LocalChecker]:
+def staged(*, apart: bool = False, **checkpoint: Any) -> tuple[Stage, LocalChecker]:
     """JOB, and who watches its local files. `apart`: the work folder is on a file system of its own."""
-    stage = Stage(JOB, settings(2, interval=0.1))
+    stage = Stage(JOB, settings(2, interval=0.1, **checkpoint))
     stage.world.files.volume = WORK_DIR if apart else ""
     return stage, LocalChecker(stage.world, stage.storage, MessageChecker(stage.world, stage.storage))
 
@@ -89,6 +91,23 @@ def test_and_subtasks_of_another_parallelism():
     assert_exact(stage)
     assert len(opened_locally(stage)) == 2  # of two workers
     assert local.left_over() == []
+
+
+@pytest.mark.parametrize("forgets", [True, False], ids=["as it is", "with the safeguard off"])
+def test_local_names_go_with_the_files_that_they_are_of(forgets, monkeypatch):
+    async def keep(*_: object) -> None:
+        """Nothing is let go of."""
+
+    if not forgets:
+        monkeypatch.setattr(LocalFiles, "forget", keep)
+    stage, local = staged(incremental=False, retained=1)
+
+    async def script():
+        await stage.finish(stage.start())
+
+    stage.play(script())
+
+    assert (local.left_over() == []) is forgets
 
 
 def replace_by_another(files: FileSystem, path: str) -> None:
