@@ -12,6 +12,7 @@ import pytest
 
 from flowpoint.errors import SnapshotError, StorageError, StorageLimit
 from flowpoint.model.manifest import SEAL, StateFile
+from flowpoint.snapshot.copies import copy_state
 from flowpoint.snapshot.local_files import LocalFiles
 from flowpoint.snapshot.locally_kept import LocallyKept
 from flowpoint.snapshot.memory import MemoryObjects, MemoryStorage
@@ -366,6 +367,16 @@ async def test_a_file_taken_over_from_another_snapshot_is_never_looked_for_local
     await open_files(stored.worker.storage, [imported], stored.worker.local)
 
     assert "opened locally: 0" in stored.worker.local.told()
+
+
+async def test_a_savepoint_copies_what_the_storage_has_and_never_looks_at_local_files(stored: Stored) -> None:
+    await stored.leave(stored.other)
+    saved = FolderStorage(stored.worker.disk, FakeHost(stored.worker.disk).new_id, "/saved")
+
+    copy = await copy_state(stored.worker.storage, stored.file, saved, "data/counts-0.base")
+
+    assert copy.entries == stored.file.entries
+    assert stored.worker.local.told() == ""
 
 
 async def test_an_attempt_with_nothing_to_restore_has_nothing_to_say() -> None:
