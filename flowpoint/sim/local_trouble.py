@@ -40,8 +40,9 @@ class LocalTrouble:
             world.trace.mark("work folder apart, full" if self.full else "work folder apart")
 
     def added_to(self, mix: FaultMix) -> FaultMix:
-        """The faults of a run, with what happens to local files."""
-        return replace(mix, kinds=(*mix.kinds, FaultKind.LOCAL_FILES)) if self.hurt else mix
+        """The faults of a run, with what happens to local files: about a third of them."""
+        often = (FaultKind.LOCAL_FILES,) * max(1, len(mix.kinds) // 2)
+        return replace(mix, kinds=(*mix.kinds, *often)) if self.hurt else mix
 
 
 def draw_local_trouble(random: Random) -> LocalTrouble:
@@ -66,8 +67,7 @@ def hurt_local_files(files: FileSystem, random: Random) -> str:
             done = "removed"
         case "damaged":
             for path, file in chosen:
-                files.write_whole(path, bytes(file.data))
-                files.damage(path)
+                files.write_whole(path, _rotten(bytes(file.data), random))
             done = "damaged"
         case _:
             others = [file for _, file in files.walk(f"{STORAGE}/shared")]
@@ -75,6 +75,14 @@ def hurt_local_files(files: FileSystem, random: Random) -> str:
                 files.write_whole(path, _another(file, others, random))
             done = "replaced by another's"
     return f"{done}: {', '.join(path for path, _ in chosen)}"
+
+
+def _rotten(data: bytes, random: Random) -> bytes:
+    """With one bit flipped: anywhere, or near the start, which the index at the end does not show."""
+    rotten = bytearray(data)
+    if data:
+        rotten[random.randrange(random.choice((len(data), len(data) // 3 + 1)))] ^= 1 << random.randrange(8)
+    return bytes(rotten)
 
 
 def _another(file: File, others: list[File], random: Random) -> bytes:

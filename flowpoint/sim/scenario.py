@@ -16,7 +16,7 @@ from random import Random
 
 from flowpoint.coordinator.job import Wishes
 from flowpoint.sim.checkers import StorageChecker
-from flowpoint.sim.faults import ALL_FAULTS, DRAINS, FaultKind, FaultMix, draw_mix
+from flowpoint.sim.faults import ALL_FAULTS, DRAINS, KILLS, FaultKind, FaultMix, draw_mix
 from flowpoint.sim.job import INTERRUPTED, ROOT, SAVEPOINTS, Programs, install
 from flowpoint.sim.job_text import input_files, job_text
 from flowpoint.sim.jobs import JOB_FILE, OUTPUT, STORAGE, TIMED, JobShape, draw_shape
@@ -161,6 +161,22 @@ class MemoryScenario(JobScenario):
     def may_start_again(self, process: SimProcess) -> bool:
         """Never: nothing would be left."""
         return False
+
+
+class LocalFilesScenario(JobScenario):
+    """A busy job whose workers and machine die again and again, while local files are not what they were."""
+
+    def __init__(self, seed: int) -> None:
+        draw = Random(f"{seed}:local files")
+        shape = draw_shape(draw)
+        records = max(shape.records, 1000)
+        checkpoint = replace(shape.settings.checkpoint, interval=0.05)
+        shape = replace(
+            shape, records=records, rate=records // 2, settings=replace(shape.settings, checkpoint=checkpoint)
+        )
+        kinds = tuple(kind for kind in FaultKind if kind in KILLS | DISK_TROUBLE | {FaultKind.BIT_ROT})
+        mix = FaultMix(kinds, quiet=0.3, gap=0.2, count_max=12, second_failure_rate=0.3, pause_seconds=0.5)
+        super().__init__(seed, shape=shape, mix=mix, local=LocalTrouble(apart=draw.random() < 0.5, hurt=True))
 
 
 def read_output(world: SimWorld) -> Counter[Row]:

@@ -12,6 +12,9 @@ from flowpoint.sim.jobs import STORAGE, WORK_DIR
 from flowpoint.sim.local_checker import LocalChecker
 from flowpoint.sim.local_trouble import LOCAL
 from flowpoint.sim.message_checker import MessageChecker
+from flowpoint.sim.report import Campaign
+from flowpoint.sim.run import simulate
+from flowpoint.sim.scenario import LocalFilesScenario
 from flowpoint.snapshot.local_files import LocalFiles
 from tests.simulation.stage import Stage, settings
 
@@ -23,6 +26,13 @@ JOB = """
     .sink(SINK)
 )
 """
+
+REACHED = (
+    "state files opened locally",
+    "is not used, the checkpoint storage is read instead",
+    "damage was found in state that may have been opened from local files",
+    "bit rot in",
+)
 
 
 def staged(*, apart: bool = False, **checkpoint: Any) -> tuple[Stage, LocalChecker]:
@@ -226,3 +236,14 @@ def test_a_machine_that_lost_its_power_may_have_lost_local_names_and_goes_on():
         stage.play(script())
 
         assert_exact(stage)
+
+
+def test_jobs_are_exact_whatever_becomes_of_their_local_files():
+    campaign, told = Campaign(), ""
+    for seed in range(10):
+        outcome = simulate(seed, LocalFilesScenario)
+        campaign.add(outcome)
+        told += "\n".join(outcome.story)
+
+    assert [outcome.tell() for outcome in campaign.failures] == []
+    assert [words for words in REACHED if words not in told] == []
