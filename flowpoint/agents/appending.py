@@ -19,7 +19,8 @@ from flowpoint.agents.conflicts import Verdict
 from flowpoint.agents.entry_names import commit_name
 from flowpoint.agents.envelope import CUT, QUIET, Envelopes, Header
 from flowpoint.agents.kv import Entry, Kv
-from flowpoint.agents.log import Head, Index
+from flowpoint.agents.log import Index
+from flowpoint.agents.remembered import Head
 from flowpoint.errors import InternalError, UsageError
 
 _TRIES_MAX: Final = 10_000

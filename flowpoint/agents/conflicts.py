@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
 from flowpoint.agents.entry_names import Place
@@ -69,9 +68,9 @@ class Claim(NamedTuple):
     """The checkpoint that it was made from."""
     told: str | None
     """The token of its run."""
-    holder: str | None = None
+    holder: str | None
     """The other run that has the thread."""
-    reads: Mapping[Place, str | None] = MappingProxyType({})
+    reads: Mapping[Place, str | None]
     """The heads that its run has read, if it is about to take the thread: what it puts later has to fit all of them."""
 
 

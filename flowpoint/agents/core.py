@@ -25,6 +25,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
+from types import MappingProxyType
 from typing import Any, Final
 
 from flowpoint.agents.appending import Appender, World
@@ -32,9 +33,10 @@ from flowpoint.agents.conflicts import Claim, Event, OnConflict, Verdict, grew_f
 from flowpoint.agents.entry_names import Place
 from flowpoint.agents.envelope import PUT, Envelopes, Header, Sealer, Writes
 from flowpoint.agents.kv import Kv, Section, part
-from flowpoint.agents.log import Head, Index
+from flowpoint.agents.log import Index
 from flowpoint.agents.reading import SPECIAL, Reader, Record, Saved, Upgrade
 from flowpoint.agents.refusals import REFUSALS, log_refusal
+from flowpoint.agents.remembered import Head
 from flowpoint.agents.replayed_index import ReplayedIndex
 from flowpoint.agents.running import Run, Runs
 from flowpoint.agents.stored import LAYOUT, Stored
@@ -47,6 +49,7 @@ logger = logging.getLogger("flowpoint.agents")
 
 _RECENT_MAX: Final = 64
 _NOTED_MAX: Final = 10_000
+_NO_READS: Final[Mapping[Place, str | None]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +219,8 @@ class SaverCore:
             blobs = self.values.missing(thread, out)
             going = None if run is None else self.runs.get(run)
             had = going is not None and going.has(thread)
-            claim = Claim(place, id_, parent, token, self.runs.other(thread, run))
-            if going is not None and not had:
-                claim = claim._replace(reads=going.reads_of(thread))
+            reads = _NO_READS if going is None or had else going.reads_of(thread)
+            claim = Claim(place, id_, parent, token, self.runs.other(thread, run), reads)
             judge = partial(judged, self.index, self._earlier, self.on_conflict, claim)
             try:
                 replaced = None if older is None else older.header.number

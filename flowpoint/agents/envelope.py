@@ -116,7 +116,8 @@ class Envelopes:
 
     def __init__(self, sealer: Sealer | None) -> None:
         self._sealer = sealer
-        self._pack = Packers().pack
+        self._packers = Packers()
+        self._pack = self._packers.pack
 
     def body(self, checkpoint: Mapping[str, Any], metadata: Any, channels: Mapping[str, Ref], thread: str) -> bytes:
         """The bytes of a checkpoint.
@@ -128,13 +129,13 @@ class Envelopes:
             return self._pack([checkpoint, metadata, channels])
         except (TypeError, ValueError, OverflowError) as error:
             raise BadRecordError(
-                f"cannot save checkpoint {checkpoint.get('id')} of thread {thread!r}: its metadata holds what is neither text, number, bool, list nor dict ({error}); "
-                "keep such values in the state"
+                f"cannot save checkpoint {checkpoint.get('id')} of thread {thread!r}: its metadata holds what is neither "
+                f"text, number, bool, list nor dict ({error}); keep such values in the state"
             ) from error
 
     def commit(self, header: Header, body: bytes) -> bytes:
         """The bytes of a commit. `body` is from `body`, or empty."""
-        return self._joined(self._pack([FORMAT, *header]), body)
+        return self._joined([FORMAT, *header], body)
 
     def read_commit(self, data: bytes, thread: str, number: int) -> tuple[Header, bytes]:
         """The header of a commit that was found under `number` of `thread`, and the bytes of its body.
@@ -173,7 +174,7 @@ class Envelopes:
     def writes(self, writes: Writes) -> bytes:
         """The bytes of pending writes."""
         *head, items = writes
-        return self._joined(self._pack([FORMAT, *head]), self._pack(items))
+        return self._joined([FORMAT, *head], self._pack(items))
 
     def read_writes(self, data: bytes, thread: str) -> Writes:
         """Pending writes from their bytes.
@@ -193,10 +194,11 @@ class Envelopes:
             raise DamagedStoreError(f"cannot read {where}: they are of thread {writes.thread!r}; restore the store")
         return writes
 
-    def _joined(self, head: bytes, body: bytes) -> bytes:
-        if self._sealer is not None:
-            body = self._sealer.seal(body, head)
-        return self._pack([head, body])
+    def _joined(self, fields: list[Any], body: bytes) -> bytes:
+        if self._sealer is None:
+            return self._packers.pack_pair(fields, body)
+        head = self._pack(fields)
+        return self._pack([head, self._sealer.seal(body, head)])
 
     def _split(self, data: bytes, kinds: _Fields, where: str) -> tuple[list[Any], bytes]:
         both = _unpack(data, where)

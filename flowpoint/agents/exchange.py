@@ -22,7 +22,7 @@ from flowpoint.agents.core import SaverCore
 from flowpoint.agents.entry_names import Place
 from flowpoint.agents.envelope import PUT, Header, Writes
 from flowpoint.agents.kv import Section, part
-from flowpoint.agents.log import Head
+from flowpoint.agents.remembered import Head
 from flowpoint.agents.retention import records_of
 from flowpoint.agents.values import Raw, ValueSerde
 from flowpoint.errors import UsageError

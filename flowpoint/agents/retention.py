@@ -26,8 +26,8 @@ from flowpoint.agents.entry_names import Place, number_of, root, writes_prefix
 from flowpoint.agents.envelope import PUT, Header
 from flowpoint.agents.every_thread import UNREADABLE, EveryThread
 from flowpoint.agents.kv import Part, Section, children, part, text_of
-from flowpoint.agents.log import Head
 from flowpoint.agents.reading import Record
+from flowpoint.agents.remembered import Head
 from flowpoint.agents.removing import cut_unread, remove, remove_all, remove_misnamed, unneeded_commits
 from flowpoint.agents.values import blob_name
 from flowpoint.errors import UsageError
