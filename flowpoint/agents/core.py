@@ -261,18 +261,19 @@ class SaverCore:
         changed: Mapping[str, Any],
     ) -> None:
         """Take over from the parent what the code did not hand us, of the same version: it may no longer know of it."""
-        absent = versions.keys() - channels.keys() - changed.keys()
-        if not absent or parent is None:
+        if parent is None:
             return
         recent = self._recent.get((place, parent))
         if recent is None:
+            if versions.keys() <= channels.keys() | changed.keys():
+                return
             record = self._earlier(place, parent)
             if record is None:
                 return
             recent = record.checkpoint["channel_versions"], record.channels
         old_versions, old_channels = recent
-        for channel in sorted(absent & old_channels.keys()):
-            if old_versions.get(channel) == versions[channel]:
+        for channel in sorted(old_channels.keys() - channels.keys()):
+            if channel in versions and channel not in changed and old_versions.get(channel) == versions[channel]:
                 channels[channel] = old_channels[channel]
 
     def _earlier(self, place: Place, id: str) -> Record | None:
