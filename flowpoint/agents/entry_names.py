@@ -30,7 +30,6 @@ class Place(NamedTuple):
 class Names(NamedTuple):
     """What the names of the entries of one place begin with. Put together once, as every step of a graph needs them."""
 
-    commits: str
     head: str
     """This one is whole."""
     ids: str
@@ -42,7 +41,7 @@ class Names(NamedTuple):
 def names(thread: str, ns: str) -> Names:
     """The names of a namespace of a thread."""
     below, ns = root(thread), part(ns)
-    return Names(f"{below}c/", f"{below}h/{ns}", f"{below}i/{ns}/", f"{below}o/{ns}/", f"{below}w/{ns}/")
+    return Names(f"{below}h/{ns}", f"{below}i/{ns}/", f"{below}o/{ns}/", f"{below}w/{ns}/")
 
 
 def root(thread: str) -> str:
@@ -53,6 +52,11 @@ def root(thread: str) -> str:
 def mark_name(thread: str) -> str:
     """The name of the mark that something was written in a thread."""
     return f"{root(thread)}n"
+
+
+def commits_prefix(thread: str) -> str:
+    """The prefix of the commits of a thread."""
+    return f"{root(thread)}c/"
 
 
 def commit_name(thread: str, number: int) -> str:

@@ -21,7 +21,7 @@ import errno
 import os
 import secrets
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple, NoReturn
 
@@ -139,6 +139,14 @@ class FolderKv:
         """See `Kv`. `prefix` ends with "/"."""
         assert prefix.endswith("/")
         return self._walk(prefix, start, reverse)
+
+    def changed(self, prefix: str) -> Hashable:
+        """See `Kv`."""
+        path = self._path(prefix)
+        try:
+            return self._files.changed(path)
+        except OSError as error:
+            _refuse("look at", path, error)
 
     def _walk(self, folder: str, start: str, reverse: bool) -> Iterator[str]:
         try:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
@@ -115,6 +115,9 @@ class Kv(Protocol):
 
     def keys(self, prefix: str, *, start: str = "", reverse: bool = False) -> Iterator[str]:
         """Like `scan`, without the values."""
+
+    def changed(self, prefix: str) -> Hashable:
+        """Something that is another whenever keys right below `prefix` have come or gone. `indexed` stores need not tell."""
 
     def create(
         self,
@@ -231,6 +234,10 @@ class MemoryKv:
         if reverse:
             return iter(self._order[low : bisect_left(self._order, start, hi=high) if start else high][::-1])
         return iter(self._order[bisect_left(self._order, start, lo=low, hi=high) : high])
+
+    def changed(self, prefix: str) -> Hashable:
+        """See `Kv`."""
+        return tuple(self.keys(prefix))
 
     def create(
         self,

@@ -22,7 +22,7 @@ from datetime import timedelta
 from typing import Final
 
 from flowpoint.agents.core import SaverCore
-from flowpoint.agents.entry_names import Place, number_of, root, writes_prefix
+from flowpoint.agents.entry_names import Place, commits_prefix, number_of, root, writes_prefix
 from flowpoint.agents.envelope import PUT, Body, Header
 from flowpoint.agents.every_thread import UNREADABLE, EveryThread
 from flowpoint.agents.kv import Part, Section, children, part, text_of
@@ -125,7 +125,7 @@ def _delete_runs(core: SaverCore, thread: str, runs: Collection[str]) -> None:
 def _mentions(core: SaverCore, thread: str, runs: Iterable[str]) -> bool:
     """Whether any of these may have put into a thread: text stands in a commit as it is, so none is decoded for this."""
     names = [run.encode("utf-8", "surrogatepass") for run in runs]
-    for key, data in core.kv.scan(f"{root(thread)}c/"):
+    for key, data in core.kv.scan(commits_prefix(thread)):
         _header, body = core.envelopes.read_commit(data, thread, number_of(key))
         if any(name in body for name in names):
             return True
