@@ -12,11 +12,12 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Unpack
 
 from flowpoint.agents.core import SaverCore, stored_of
 from flowpoint.agents.entry_names import Place
+from flowpoint.agents.every_thread import UNREADABLE
 from flowpoint.agents.files import Files
 from flowpoint.agents.folder import FolderSaver
 from flowpoint.agents.folder_kv import FolderKv
@@ -171,9 +172,10 @@ def is_taken_in(core: SaverCore, saved: Saved) -> bool:
     for head in core.index.newest(*place):
         if head.number <= saved.number:
             return False
-        record = core.reader.indexed(place, head)
-        if record is not None and record.header.parent == saved.id:
-            return True
+        with suppress(*UNREADABLE):  # nobody can tell what that one was made from
+            record = core.reader.indexed(place, head)
+            if record is not None and record.header.parent == saved.id:
+                return True
     return False
 
 

@@ -23,6 +23,7 @@ from flowpoint.agents.serde import StrictSerde
 from flowpoint.errors import StorageError, UsageError
 from flowpoint.host.disk import make_durable
 from tests.unit.agents.faulty_files import MemoryFiles, PowerLost
+from tests.unit.agents.stores import export
 from tests.unit.agents.test_saver import config, ids, put
 
 ROOT = "/store"
@@ -153,7 +154,7 @@ def fork(saver: CoreSaver) -> None:
 
 def take_in(saver: CoreSaver) -> None:
     """Import, under another name, what the store has."""
-    lines = [line.replace('"thread": "t"', '"thread": "new"') for line in exchange.exported(saver.core, ["t"])]
+    lines = [line.replace('"thread": "t"', '"thread": "new"') for line in export(saver, "t")]
     exchange.imported(saver.core, lines)
 
 

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flowpoint.agents import exchange, rocks
+from flowpoint.agents import rocks
 from flowpoint.agents.kv import MemoryKv
 from flowpoint.agents.opening import core_on
 from flowpoint.agents.saver import CoreSaver
 from flowpoint.errors import DamagedStoreError, FlowPointError, InternalError
-from tests.unit.agents.stores import SAVERS, open_saver
+from tests.unit.agents.stores import SAVERS, export, open_saver
 from tests.unit.agents.test_hostile_bytes import nothing_is_imported
 from tests.unit.agents.test_saver import config, put
 
@@ -70,7 +70,7 @@ def commands(saver: CoreSaver) -> Iterator[Callable[[], object]]:
         yield lambda thread=thread: list(saver.list(config(thread), before=config(id="2")))
         yield lambda thread=thread: saver.get_delta_channel_history(config=config(thread, id="2"), channels=["list"])
     yield lambda: list(saver.list(None, filter={"step": 1}))
-    yield lambda: list(exchange.exported(saver.core, saver.core.reader.threads()))
+    yield lambda: export(saver)
     yield lambda: saver.put_writes(config(id="2"), [("a", 2)], "task", "")
     yield lambda: put(saver, config(id="2"), {"a": 3}, versions={"a": 2, "large": 1, "list": 1}, id="4")
     yield lambda: saver.copy_thread("t", "copy")
@@ -328,7 +328,7 @@ def test_a_commit_that_is_missing_is_an_error_for_every_command_but_deleting(kin
         lambda: saver.get_tuple(config(id="1")),
         lambda: saver.prune(["t"]),
         lambda: saver.copy_thread("t", "copy"),
-        lambda: list(exchange.exported(saver.core, ["t"])),
+        lambda: export(saver, "t"),
     ):
         with pytest.raises(DamagedStoreError, match="thread 't'.* is missing"):
             command()

@@ -262,7 +262,8 @@ def test_a_store_that_is_open_is_not_changed_and_its_owner_is_named(
         (["delete", "STORE", "nobody"], 3, "no thread 'nobody'"),
         (["migrate", "STORE", "nobody", "--check", "--schema", "HERE:schema"], 3, "no thread 'nobody'"),
         (["show", "STORE", "t", "--at", "1"], 3, "match '1'"),
-        (["fork", "STORE", "t", "--as-node", "b"], 2, "give the graph"),
+        (["fork", "STORE", "t", "--as-node", "b"], 2, "what follows a node is in the code"),
+        (["fork", "STORE", "t", "--set", 'route="x"', "--as-node", "b"], 2, "or leave --as-node out"),
         (["fork", "STORE", "t", "--schema", "x:y"], 2, "without --graph"),
         (["fork", "STORE", "t", "--set", "nothing=1"], 2, "cannot set 'nothing'"),
         (["fork", "STORE", "t", "--set", "route=alt"], 2, "channel=JSON"),
@@ -318,6 +319,22 @@ def test_a_wrong_command_says_what_is_wrong(
     assert "bug in FlowPoint" not in error
     assert sorted(tmp_path.iterdir()) == before
     assert data(capsys, "list", store) == head
+
+
+def test_a_fork_without_the_graph_puts_values_in_place_of_the_old_and_with_it_through_the_reducer(
+    store: str, capsys: Captured
+) -> None:
+    fork = ["fork", store, "t", "--at", at_step(capsys, store, 2), "--set", 'trail=["x"]']
+
+    said(capsys, *fork)
+    assert data(capsys, "show", store, "t")["values"]["trail"] == ["x"]
+    with open_saver(Path(store).name, Path(store).parent) as saver:
+        assert builder.compile(checkpointer=saver).get_state(CONFIG).next == ("c",), "as before the fork"
+
+    said(capsys, *fork, "--graph", HERE, "--as-node", "a")
+    assert data(capsys, "show", store, "t")["values"]["trail"] == ["a", "b", "x"]
+    with open_saver(Path(store).name, Path(store).parent) as saver:
+        assert builder.compile(checkpointer=saver).get_state(CONFIG).next == ("b",), "what follows the node"
 
 
 def test_a_fork_stands_as_a_branch_in_the_history(store: str, capsys: Captured) -> None:
