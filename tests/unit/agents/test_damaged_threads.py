@@ -14,8 +14,8 @@ import pytest
 from langgraph.graph import START, StateGraph
 
 from flowpoint.agents.kv import MemoryKv, part, text_of
-from flowpoint.agents.schema import Schema
 from flowpoint.agents.saver import CoreSaver
+from flowpoint.agents.schema import Schema
 from flowpoint.cli.main import execute
 from flowpoint.errors import BadRecordError, ConcurrentRunError, DamagedStoreError, SealError, StorageError
 from tests.unit.agents import test_folder_faults as faults
