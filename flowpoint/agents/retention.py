@@ -74,7 +74,9 @@ def expire(core: SaverCore, thread: str, *, keep_last: int | None, ttl: timedelt
     with core.kv.section(part(thread), Section.CUT):
         core.index.refresh(thread)
         records = records_of(core, thread)
-        waiting = {number for number, record in records.items() if _waits(core, record)}
+        tips = _tips(records)
+        # What was asked elsewhere has been answered, or given up by who went on from there.
+        waiting = {number for number in tips if _waits(core, records[number])}
         heads = _heads(core, thread)
         if keep_last is None and not waiting and all(records[head.number].header.at_ms < young for head in heads):
             if records:
@@ -83,7 +85,7 @@ def expire(core: SaverCore, thread: str, *, keep_last: int | None, ttl: timedelt
         wanted = waiting | {head.number for head in heads}
         for head in heads:
             wanted.update(_line(records, head, keep_last or 1))
-        for number in _tips(records):
+        for number in tips:
             if ttl is not None and records[number].header.at_ms >= young:
                 wanted.add(number)
         if ttl is not None and keep_last is None:
@@ -215,7 +217,7 @@ def _tips(records: Records) -> set[int]:
 
 
 def _waits(core: SaverCore, record: Record) -> bool:
-    """Whether somebody has been asked something that has no later checkpoint yet."""
+    """Whether somebody has been asked something at a checkpoint."""
     header = record.header
     pending = core.reader.pending(Place(header.thread, header.ns), header.id)
     return any(write.channel == _INTERRUPT for write in pending)

@@ -92,6 +92,58 @@ def test_a_pending_question_survives_pruning(kind: str, tmp_path: Path) -> None:
         assert graph.invoke(Command(resume="yes"), THREAD) == {"log": ["draft", "review:yes"]}
 
 
+class Log(TypedDict):
+    log: Annotated[list[str], operator.add]
+
+
+def asking(saver: CoreSaver, *, in_a_sub_graph: bool) -> Any:
+    """A graph that asks before it ends."""
+    builder = StateGraph(Log)
+    builder.add_node("review", lambda state: {"log": [f"review:{interrupt('ok?')}"]})
+    builder.add_edge(START, "review")
+    if in_a_sub_graph:
+        outer = StateGraph(Log)
+        outer.add_node("sub", builder.compile())
+        builder = outer.add_edge(START, "sub")
+    return builder.compile(checkpointer=saver)
+
+
+@each_saver
+@pytest.mark.parametrize("in_a_sub_graph", [False, True], ids=["in the graph", "in a sub-graph"])
+def test_a_thread_that_is_too_old_waits_for_its_answer_and_not_for_one_that_came(
+    in_a_sub_graph: bool, kind: str, tmp_path: Path
+) -> None:
+    with open_saver(kind, tmp_path) as saver:
+        clock = Clock(saver)
+        graph = asking(saver, in_a_sub_graph=in_a_sub_graph)
+        graph.invoke({"log": []}, THREAD)
+        clock.turn(days=2)
+        saver.expire(ttl=timedelta(days=1))
+        assert graph.invoke(Command(resume="yes"), THREAD)["log"] == ["review:yes"]
+
+        saver.expire(keep_last=1)
+        assert len(list(graph.get_state_history(THREAD))) == 1, "what was answered needs no longer be kept"
+        graph.invoke({"log": []}, THREAD)
+        graph.invoke(Command(resume="yes"), THREAD)
+        clock.turn(days=2)
+        saver.expire(ttl=timedelta(days=1))
+        assert saver.core.reader.threads() == []
+
+
+@each_saver
+def test_a_question_that_waits_in_a_branch_stays_with_what_it_needs(kind: str, tmp_path: Path) -> None:
+    with open_saver(kind, tmp_path) as saver:
+        graph = asking(saver, in_a_sub_graph=False)
+        graph.invoke({"log": ["first"]}, THREAD)
+        asked = graph.get_state(THREAD).config
+        begun = list(graph.get_state_history(THREAD))[-1].config
+        graph.update_state(begun, {"log": ["instead"]}, as_node="review")
+
+        saver.expire(keep_last=1, ttl=timedelta(0))
+
+        assert graph.invoke(Command(resume="yes"), asked)["log"] == ["first", "review:yes"]
+
+
 @each_saver
 @pytest.mark.parametrize("durability", ["sync", "exit"])
 def test_ancestors_that_a_delta_channel_needs_stay(kind: str, durability: Any, tmp_path: Path) -> None:
