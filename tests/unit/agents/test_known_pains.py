@@ -206,6 +206,52 @@ def test_a_step_whose_writes_were_stored_is_not_run_again_after_a_kill(
 
 
 @each_saver
+def test_a_sibling_that_finished_is_not_run_again_after_the_death_of_the_process(kind: str, tmp_path: Path) -> None:
+    runs, stored = tmp_path / "runs", threading.Event()
+
+    def node(name: str, before: Callable[[], object]) -> tuple[str, Callable[[State], State]]:
+        def run(state: State) -> State:
+            with runs.open("a") as file:
+                file.write(f"{name} ")
+            before()
+            return {"trail": [name]}
+
+        return name, run
+
+    def die_once() -> None:
+        if runs.read_text().split().count("bad") == 1:
+            stored.wait(20)
+            os._exit(137)
+
+    builder = StateGraph(State)
+    for name, before in (("bad", die_once), ("good", lambda: None)):
+        builder.add_node(*node(name, before))
+        builder.add_edge(START, name)
+    child = os.fork()
+    if child == 0:
+        try:
+            saver = open_saver(kind, tmp_path)
+            put_writes = saver.put_writes
+
+            def storing(*given: Any) -> None:
+                put_writes(*given)
+                if ("trail", ["good"]) in given[1]:
+                    stored.set()
+
+            saver.put_writes = storing  # type: ignore[method-assign]
+            builder.compile(checkpointer=saver).invoke({"trail": []}, CONFIG, durability="sync")
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 137
+    with open_saver(kind, tmp_path) as saver:
+        graph = builder.compile(checkpointer=saver)
+        assert graph.get_state(CONFIG).next == ("bad",)
+        assert sorted(graph.invoke(None, CONFIG)["trail"]) == ["bad", "good"]
+
+    assert sorted(runs.read_text().split()) == ["bad", "bad", "good"]
+
+
+@each_saver
 def test_a_very_large_value_is_stored_and_not_written_again_with_other_channels(kind: str, tmp_path: Path) -> None:
     def stored(saver: CoreSaver) -> int:
         return sum(len(value) for _key, value in saver.core.kv.scan("t/"))

@@ -49,6 +49,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
+@pytest.mark.parametrize("version", [None, 1], ids=["no schema", "a schema"])
+def test_a_new_field_is_absent_in_an_old_thread_until_it_is_written(store: Store, version: int | None) -> None:
+    store.deploy(graph_of({"a": str}, ("n", lambda s: {"a": s["a"] + "!"})), version).invoke({"a": "v"}, T)
+    new = store.deploy(graph_of({"a": str, "b": int}, ("n", lambda s: {"b": 5})), version)
+    assert values(new) == {"a": "v!"}
+    assert new.invoke({}, T) == {"a": "v!", "b": 5}
+
+
 def test_a_field_survives_a_roll_back(store: Store) -> None:
     new = {"a": str, "b": int}
     store.deploy(graph_of(new, ("n", nothing))).invoke({"a": "v", "b": 7}, T)
