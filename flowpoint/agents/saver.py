@@ -51,7 +51,6 @@ RUN: Final = "__flowpoint_run"
 """The key of `configurable` for the name of a run that tells when it ends."""
 
 _DURABILITY: Final = "__pregel_durability"
-_PAGE: Final = 20
 
 
 class CoreSaver(BaseCheckpointSaver[Any]):

@@ -94,9 +94,8 @@ class Schema:
         """
         if stored.version > self.version:
             raise SchemaError(
-                f"{stored.where()}: cannot read it: it was written by version {stored.version} of the schema, and "
-                "this code "
-                f"has version {self.version}; deploy the newer code again"
+                f"{stored.where()}: cannot read it: it was written by version {stored.version} of the schema, and this "
+                f"code has version {self.version}; deploy the newer code again"
             )
         upgraded = stored
         if stored.version != self.version:
@@ -127,15 +126,6 @@ class Schema:
         """
         shape = self._shapes.get(graph_path(checkpoint_ns))
         return version == self.version and not (shape is not None and _is_orphan(channel, shape))
-
-    def check_channels(self, values: Mapping[str, Any]) -> None:
-        """Compare the values of the graph's channels with their annotations.
-
-        Raises:
-            SchemaError: a value is certainly of another type.
-        """
-        for problem in self._misfits(values, ""):
-            raise SchemaError(problem)
 
     def check(self, threads: Iterable[Stored]) -> CheckReport:
         """What `upgrade` would do with the heads of these threads, without a run and without changing anything."""
@@ -182,9 +172,8 @@ class Schema:
             move_tasks(upgraded, shape, {old: self._renamed(stored.graph, at) for old, at in versions.items()})
         elif renamed and stored.pending_writes:
             raise SchemaError(
-                f"{stored.where()}: cannot rename nodes of the sub-graph {stored.graph!r} while tasks of it are "
-                "pending: its "
-                f"graph is not known; add the compiled sub-graph itself as a node"
+                f"{stored.where()}: cannot rename nodes of the sub-graph {stored.graph!r} while tasks of it are pending: "
+                "its graph is not known; add the compiled sub-graph itself as a node"
             )
         upgraded.note(f"brought from version {stored.version} of the schema to {self.version}")
         return upgraded
@@ -241,9 +230,8 @@ class Schema:
             unread = _stored_object(value)
             if unread is not None:
                 raise SchemaError(
-                    f"{stored.where()}: channel {channel!r} holds a stored {unread.type_name} that the code cannot "
-                    "read, and no "
-                    f"migration converts it: {unread.reason}"
+                    f"{stored.where()}: channel {channel!r} holds a stored {unread.type_name} that the code cannot read, "
+                    f"and no migration converts it: {unread.reason}"
                 )
 
     def _refuse_moved_graphs(self, stored: Stored, renamed: Mapping[str, str]) -> None:
@@ -252,9 +240,8 @@ class Schema:
             path = f"{stored.graph}|{new}" if stored.graph else new
             if new in pending and path in self._shapes:
                 raise SchemaError(
-                    f"{stored.where()}: cannot rename node {old!r}: it is a sub-graph and pending, and its "
-                    "checkpoints lie "
-                    f"under the old name; let the thread finish this step with the old code first"
+                    f"{stored.where()}: cannot rename node {old!r}: it is a sub-graph and pending, and its checkpoints "
+                    "lie under the old name; let the thread finish this step with the old code first"
                 )
 
     # ------------------------------------------------------------------ comparing

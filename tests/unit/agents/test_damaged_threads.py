@@ -13,15 +13,16 @@ from typing import Any, TypedDict
 import pytest
 from langgraph.graph import START, StateGraph
 
-from flowpoint.agents.kv import MemoryKv, part, text_of
+from flowpoint.agents.kv import part, text_of
 from flowpoint.agents.saver import CoreSaver
 from flowpoint.agents.schema import Schema
 from flowpoint.cli.main import execute
 from flowpoint.errors import BadRecordError, ConcurrentRunError, DamagedStoreError, SealError, StorageError
 from tests.unit.agents import test_folder_faults as faults
 from tests.unit.agents.faulty_files import MemoryFiles, PowerLost
+from tests.unit.agents.memory_kv import LogOnly, MemoryKv
 from tests.unit.agents.stores import SAVERS, open_saver
-from tests.unit.agents.test_hostile_entries import ENTRIES, KEYS, LogOnly, fill, saver_on
+from tests.unit.agents.test_hostile_entries import ENTRIES, KEYS, fill, saver_on
 from tests.unit.agents.test_saver import config, ids, put
 
 each_kind = pytest.mark.parametrize("kind", [MemoryKv, LogOnly], ids=["index", "log"])

@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flowpoint.agents import rocks
-from flowpoint.agents.kv import MemoryKv
 from flowpoint.agents.opening import core_on
 from flowpoint.agents.saver import CoreSaver
 from flowpoint.errors import DamagedStoreError, FlowPointError, InternalError
+from tests.unit.agents.memory_kv import LogOnly, MemoryKv
 from tests.unit.agents.stores import SAVERS, export, open_saver
 from tests.unit.agents.test_hostile_bytes import nothing_is_imported
 from tests.unit.agents.test_saver import config, put
@@ -37,12 +37,6 @@ KEYS = {"k": bytes(32)}
 MANY = [f"{i}" * 3 for i in range(900)]
 PEAK_TIMES, PEAK_MORE = 300, 40_000_000
 """Bytes that reading takes at most: for every byte read, and besides."""
-
-
-class LogOnly(MemoryKv):
-    """As a folder is: no batches, so the log has to be replayed."""
-
-    indexed = False
 
 
 def saver_on(kv: MemoryKv, keys: Any = None) -> CoreSaver:
