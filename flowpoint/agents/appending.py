@@ -19,7 +19,8 @@ from flowpoint.agents.conflicts import Verdict
 from flowpoint.agents.entry_names import commit_name
 from flowpoint.agents.envelope import CUT, QUIET, Envelopes, Header
 from flowpoint.agents.kv import Entry, Kv
-from flowpoint.agents.log import Head, Index
+from flowpoint.agents.log import Index
+from flowpoint.agents.remembered import Head
 from flowpoint.errors import InternalError, UsageError
 
 _TRIES_MAX: Final = 10_000
@@ -51,12 +52,23 @@ class Appender:
         older: int | None,
         sync: bool,
     ) -> Verdict:
-        """Append to the log, unless the verdict, given anew whenever somebody else came first, is against it."""
+        """Append to the log, unless the verdict, given anew whenever somebody else came first, is against it.
+
+        Args:
+            header: its number and whether it moves the head are set here.
+            body: from `Envelopes.body`, or empty.
+            blobs: the values that it needs and that are not stored yet.
+            judge: gives the verdict.
+            older: the number that its checkpoint has so far, and loses.
+            sync: whether it is to survive a loss of power from now on, not soon.
+        """
         thread = header.thread
         for _ in range(_TRIES_MAX):
             verdict = judge()
-            numbered = header.numbered(self._index.tip(thread) + 1, verdict.moves)
-            if verdict.refusal or self._append(numbered, body, blobs, older, sync=sync):
+            number = self._index.tip(thread) + 1
+            if header.number != number or header.moves is not verdict.moves:
+                header = header.numbered(number, verdict.moves)
+            if verdict.refusal or self._append(header, body, blobs, older, sync=sync):
                 return verdict
             self._index.refresh(thread)
         raise InternalError(f"{_TRIES_MAX} commits to thread {thread!r} in a row were taken by others")

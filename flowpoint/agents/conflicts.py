@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
 from flowpoint.agents.entry_names import Place
@@ -52,6 +51,9 @@ class Verdict(NamedTuple):
     """Why nothing is written; empty when it is."""
 
 
+_MOVES: Final = Verdict(True)
+
+
 def token(explicit: bool, ns: str, id: str) -> str:
     """How a run has read, in one word: the framework copies it around."""
     return f"{_EXPLICIT if explicit else _HEAD}\x1f{ns}\x1f{id}"
@@ -66,9 +68,9 @@ class Claim(NamedTuple):
     """The checkpoint that it was made from."""
     told: str | None
     """The token of its run."""
-    holder: str | None = None
+    holder: str | None
     """The other run that has the thread."""
-    reads: Mapping[Place, str | None] = MappingProxyType({})
+    reads: Mapping[Place, str | None]
     """The heads that its run has read, if it is about to take the thread: what it puts later has to fit all of them."""
 
 
@@ -87,14 +89,14 @@ def judged(
     head = index.head(*place)
     continues = head is not None and head.id == parent
     if continues and holder is None and not reads:
-        return Verdict(True)
+        return _MOVES
     if not continues and parent is not None and index.is_cut(place.thread) and index.find(*place, parent) is None:
         text = f"its checkpoint {parent} was deleted while the run was going; start it anew"
         return Verdict(False, Event("late", *place, id, text), text)
     moves = continues or head is None or head.id == id or _travels(told, place.ns, parent)
     moved = _moved(index, reads)
     if moves and moved is None and (holder is None or (head is None and on_conflict == "branch")):
-        return Verdict(True)
+        return _MOVES
     if moves and moved is not None:
         where = f"namespace {moved.ns!r}" if moved.ns else "the graph itself"
         seen = f"another run has moved the head of {where} since this run read it"

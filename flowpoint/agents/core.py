@@ -25,16 +25,18 @@ from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
+from types import MappingProxyType
 from typing import Any, Final
 
 from flowpoint.agents.appending import Appender, World
 from flowpoint.agents.conflicts import Claim, Event, OnConflict, Verdict, grew_from, in_progress, judged, token
 from flowpoint.agents.entry_names import Place
-from flowpoint.agents.envelope import PUT, Body, Envelopes, Header, Sealer, Writes
+from flowpoint.agents.envelope import PUT, Envelopes, Header, Sealer, Writes
 from flowpoint.agents.kv import Kv, Section, part
-from flowpoint.agents.log import Head, Index
+from flowpoint.agents.log import Index
 from flowpoint.agents.reading import SPECIAL, Reader, Record, Saved, Upgrade
 from flowpoint.agents.refusals import REFUSALS, log_refusal
+from flowpoint.agents.remembered import Head
 from flowpoint.agents.replayed_index import ReplayedIndex
 from flowpoint.agents.running import Run, Runs
 from flowpoint.agents.stored import LAYOUT, Stored
@@ -47,6 +49,7 @@ logger = logging.getLogger("flowpoint.agents")
 
 _RECENT_MAX: Final = 64
 _NOTED_MAX: Final = 10_000
+_NO_READS: Final[Mapping[Place, str | None]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ class SaverCore:
         self._counting = Lock()
         self.sizes = sizes
         self._schema = schema
+        self._version = 0 if schema is None else schema.version
         self._on_event = on_event
         if schema is None:
             logger.info(
@@ -115,10 +119,6 @@ class SaverCore:
     def has_schema(self) -> bool:
         """Whether stored versions are looked at."""
         return self._schema is not None
-
-    @property
-    def _version(self) -> int:
-        return 0 if self._schema is None else self._schema.version
 
     def _header(self, data: bytes, thread: str, number: int) -> Header:
         return self.envelopes.read_commit(data, thread, number)[0]
@@ -199,7 +199,9 @@ class SaverCore:
         thread, id_ = place.thread, checkpoint["id"]
         out: dict[bytes, bytes] = {}
         channels = self._saved_values(place, checkpoint, changed, out)
-        bare = {key: value for key, value in checkpoint.items() if key != "channel_values"}
+        bare = dict(checkpoint)
+        bare.pop("channel_values", None)
+        told = dict(metadata)
         nonce = self.world.new_nonce()
         with self.kv.section(part(thread), Section.APPEND):
             self.index.refresh(thread)
@@ -207,21 +209,22 @@ class SaverCore:
             if older is not None and parent == id_:
                 parent = older.header.parent
             self._carry(place, parent, bare["channel_versions"], channels, changed)
-            body = self.envelopes.body(Body(bare, dict(metadata), channels), f"checkpoint {id_} of thread {thread!r}")
-            if older is not None and older.header.parent == parent and older[1:] == (bare, dict(metadata), channels):
+            body = self.envelopes.body(bare, told, channels, thread)
+            if older is not None and older.header.parent == parent and older[1:] == (bare, told, channels):
                 return  # Our own put, whose answer was lost.
             version = self._version if version is None else version
-            header = Header(PUT, 0, nonce, self.world.wall_ms(), thread, place.ns, id_, parent, version=version)
+            # As it will be unless the verdict is against it, or somebody else comes first.
+            number, at = self.index.tip(thread) + 1, self.world.wall_ms()
+            header = Header(PUT, number, nonce, at, thread, place.ns, id_, parent, True, version)
             blobs = self.values.missing(thread, out)
-            number = None if older is None else older.header.number
-            going = self.runs.get(run)
+            going = None if run is None else self.runs.get(run)
             had = going is not None and going.has(thread)
-            claim = Claim(place, id_, parent, token, self.runs.other(thread, run))
-            if going is not None and not had:
-                claim = claim._replace(reads=going.reads_of(thread))
+            reads = _NO_READS if going is None or had else going.reads_of(thread)
+            claim = Claim(place, id_, parent, token, self.runs.other(thread, run), reads)
             judge = partial(judged, self.index, self._earlier, self.on_conflict, claim)
             try:
-                verdict = self.log.commit(header, body, blobs, judge, number, sync)
+                replaced = None if older is None else older.header.number
+                verdict = self.log.commit(header, body, blobs, judge, replaced, sync)
             except StorageError:
                 self.forget()
                 raise
@@ -238,10 +241,11 @@ class SaverCore:
     def _saved_values(
         self, place: Place, checkpoint: Mapping[str, Any], changed: Mapping[str, Any], out: dict[bytes, bytes]
     ) -> dict[str, Ref]:
-        sizes, save = self.sizes, self.values.save
+        save, thread = self.values.save, place.thread
+        in_changed, in_kept = self.sizes.changed, self.sizes.kept
         try:
             return {
-                channel: save(place.thread, channel, value, sizes.changed if channel in changed else sizes.kept, out)
+                channel: save(thread, channel, value, in_changed if channel in changed else in_kept, out)
                 for channel, value in checkpoint["channel_values"].items()
             }
         except REFUSALS as error:
@@ -257,7 +261,7 @@ class SaverCore:
         changed: Mapping[str, Any],
     ) -> None:
         """Take over from the parent what the code did not hand us, of the same version: it may no longer know of it."""
-        absent = [channel for channel in versions if channel not in channels and channel not in changed]
+        absent = versions.keys() - channels.keys() - changed.keys()
         if not absent or parent is None:
             return
         recent = self._recent.get((place, parent))
@@ -267,8 +271,8 @@ class SaverCore:
                 return
             recent = record.checkpoint["channel_versions"], record.channels
         old_versions, old_channels = recent
-        for channel in absent:
-            if channel in old_channels and old_versions.get(channel) == versions[channel]:
+        for channel in sorted(absent & old_channels.keys()):
+            if old_versions.get(channel) == versions[channel]:
                 channels[channel] = old_channels[channel]
 
     def _earlier(self, place: Place, id: str) -> Record | None:

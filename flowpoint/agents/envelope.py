@@ -16,6 +16,7 @@ Not here: what a ref leads to (`values`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import NoneType
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -54,7 +55,7 @@ class Sealer(Protocol):
 
 
 class Header(NamedTuple):
-    """What the log needs to know about a commit."""
+    """What the log needs to know about a commit. Its fields are written in this order."""
 
     kind: str
     number: int
@@ -93,7 +94,7 @@ class Body(NamedTuple):
 
 
 class Writes(NamedTuple):
-    """What one `put_writes` stored."""
+    """What one `put_writes` stored. Its fields are written in this order."""
 
     at_ms: int
     thread: str
@@ -115,29 +116,26 @@ class Envelopes:
 
     def __init__(self, sealer: Sealer | None) -> None:
         self._sealer = sealer
-        self._pack = Packers().pack
+        self._packers = Packers()
+        self._pack = self._packers.pack
 
-    def body(self, body: Body, where: str) -> bytes:
+    def body(self, checkpoint: Mapping[str, Any], metadata: Any, channels: Mapping[str, Ref], thread: str) -> bytes:
         """The bytes of a checkpoint.
 
         Raises:
             BadRecordError: the metadata holds what cannot be stored.
         """
         try:
-            return self._pack([body.checkpoint, body.metadata, body.channels])
+            return self._pack([checkpoint, metadata, channels])
         except (TypeError, ValueError, OverflowError) as error:
             raise BadRecordError(
-                f"cannot save {where}: its metadata holds what is neither text, number, bool, list nor dict ({error}); "
-                "keep such values in the state"
+                f"cannot save checkpoint {checkpoint.get('id')} of thread {thread!r}: its metadata holds what is neither "
+                f"text, number, bool, list nor dict ({error}); keep such values in the state"
             ) from error
 
     def commit(self, header: Header, body: bytes) -> bytes:
         """The bytes of a commit. `body` is from `body`, or empty."""
-        h = header
-        head = self._pack(
-            [FORMAT, h.kind, h.number, h.nonce, h.at_ms, h.thread, h.ns, h.id, h.parent, h.moves, h.version, h.extra]
-        )
-        return self._joined(head, body)
+        return self._joined([FORMAT, *header], body)
 
     def read_commit(self, data: bytes, thread: str, number: int) -> tuple[Header, bytes]:
         """The header of a commit that was found under `number` of `thread`, and the bytes of its body.
@@ -175,9 +173,8 @@ class Envelopes:
 
     def writes(self, writes: Writes) -> bytes:
         """The bytes of pending writes."""
-        w = writes
-        head = self._pack([FORMAT, w.at_ms, w.thread, w.ns, w.id, w.task_path, w.task_id, w.number, w.version])
-        return self._joined(head, self._pack(w.items))
+        *head, items = writes
+        return self._joined([FORMAT, *head], self._pack(items))
 
     def read_writes(self, data: bytes, thread: str) -> Writes:
         """Pending writes from their bytes.
@@ -197,10 +194,11 @@ class Envelopes:
             raise DamagedStoreError(f"cannot read {where}: they are of thread {writes.thread!r}; restore the store")
         return writes
 
-    def _joined(self, head: bytes, body: bytes) -> bytes:
-        if self._sealer is not None:
-            body = self._sealer.seal(body, head)
-        return self._pack([head, body])
+    def _joined(self, fields: list[Any], body: bytes) -> bytes:
+        if self._sealer is None:
+            return self._packers.pack_pair(fields, body)
+        head = self._pack(fields)
+        return self._pack([head, self._sealer.seal(body, head)])
 
     def _split(self, data: bytes, kinds: _Fields, where: str) -> tuple[list[Any], bytes]:
         both = _unpack(data, where)

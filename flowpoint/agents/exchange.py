@@ -21,10 +21,10 @@ from typing import Any, Final, NamedTuple
 
 from flowpoint.agents.core import SaverCore
 from flowpoint.agents.entry_names import Place
-from flowpoint.agents.envelope import PUT, Body, Header, Writes
+from flowpoint.agents.envelope import PUT, Header, Writes
 from flowpoint.agents.every_thread import EveryThread
 from flowpoint.agents.kv import Section, part
-from flowpoint.agents.log import Head
+from flowpoint.agents.remembered import Head
 from flowpoint.agents.retention import records_of
 from flowpoint.agents.values import Raw, ValueSerde
 from flowpoint.errors import UsageError
@@ -202,8 +202,7 @@ def _append(core: SaverCore, one: dict[str, Any], channels: dict[str, Raw], writ
     thread, ns, id_ = one["thread"], one["ns"], one["id"]
     out: dict[bytes, bytes] = {}
     refs = {name: core.values.save_raw(thread, data, core.sizes.changed, out) for name, data in channels.items()}
-    where = f"checkpoint {id_} of thread {thread!r}"
-    body = core.envelopes.body(Body(one["checkpoint"], one["metadata"], refs), where)
+    body = core.envelopes.body(one["checkpoint"], one["metadata"], refs, thread)
     at_ms = one["at_ms"] or core.world.wall_ms()
     header = Header(PUT, 0, core.world.new_nonce(), at_ms, thread, ns, id_, one["parent"], version=one["version"])
     sets = []

@@ -30,7 +30,8 @@ import xxhash
 from flowpoint.agents.files import Files
 from flowpoint.agents.folder_holders import FolderHolders
 from flowpoint.agents.holders import Holders
-from flowpoint.agents.kv import Entry, Part, Remembered, Section
+from flowpoint.agents.kv import Entry, Part, Section
+from flowpoint.agents.remembered import Remembered
 from flowpoint.errors import DamagedStoreError, OutcomeUnknown, StorageError, StorageFull, StoreInUseError, UsageError
 
 _CHECKSUM_BYTES: Final = 8

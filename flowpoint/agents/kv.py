@@ -18,15 +18,14 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from hashlib import sha256
-from threading import Lock
-from typing import Final, NewType, Protocol, TypeVar
+from typing import Final, NewType, Protocol
 from urllib.parse import unquote_to_bytes
 
 from flowpoint.agents.holders import Holders
+from flowpoint.agents.remembered import Remembered
 
 Entry = tuple[str, bytes]
 
@@ -34,7 +33,6 @@ Part = NewType("Part", str)
 """A text as `part` writes it into keys: never to be taken for the text itself."""
 
 _PLAIN: Final = re.compile(r"[a-z0-9_-][a-z0-9._-]{0,119}")
-_REMEMBERED_MAX: Final = 4096
 _LENGTH_MAX: Final = 120  # a file name may have 255 bytes, and temporary files need some
 
 
@@ -45,55 +43,6 @@ class Section(Enum):
     APPEND = "append"
     CUT = "cut"
     """Remove something: alone in the thread."""
-
-
-@dataclass(slots=True)
-class Writers:
-    """The tasks that have written for one checkpoint, above whose id none have."""
-
-    id: str
-    """As a part of keys."""
-    tasks: set[str] | None
-    """None: not known."""
-
-
-_Key = TypeVar("_Key", str, tuple[str, str])
-_Known = TypeVar("_Known", int, str, tuple[int, str], Writers)
-
-
-class Remembered:
-    """What is held in memory of the logs in a store, of some thousands of threads.
-
-    All handles of one store in a process share it, as each of them writes. Who reads takes no lock of the thread, so
-    that what it has seen may be old by the time it is to be remembered: `seen` tells, by the appends since then.
-    """
-
-    def __init__(self) -> None:
-        self.lock = Lock()
-        """For every change of what is below."""
-        self.appends = 0
-        """How often something was appended to a log."""
-        self.tips: dict[str, int] = {}
-        """The last number, by thread."""
-        self.heads: dict[tuple[str, str], tuple[int, str]] = {}
-        """The head, by thread and namespace."""
-        self.greatest: dict[tuple[str, str], str] = {}
-        """What no id of a checkpoint is above, as a part of keys, by thread and namespace."""
-        self.writers: dict[tuple[str, str], Writers] = {}
-        """The newest checkpoint that tasks have written for, by thread and namespace."""
-
-    def seen(self, table: dict[_Key, _Known], key: _Key, value: _Known, appends: int) -> None:
-        """Remember what was read, unless it is known, or something was appended since there were so many `appends`."""
-        with self.lock:
-            if appends == self.appends and key not in table:
-                remember(table, key, value)
-
-
-def remember(table: dict[_Key, _Known], key: _Key, value: _Known) -> None:
-    """Put into a table of `Remembered`, whose lock the caller holds."""
-    if key not in table and len(table) >= _REMEMBERED_MAX:
-        table.clear()
-    table[key] = value
 
 
 class Kv(Protocol):

@@ -16,17 +16,11 @@ Not here: who may move the head (`conflicts`), appending (`appending`), what goe
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from flowpoint.agents.envelope import Header
 from flowpoint.agents.kv import Entry
-
-
-class Head(NamedTuple):
-    """A commit that a checkpoint of this id made."""
-
-    number: int
-    id: str
+from flowpoint.agents.remembered import Head
 
 
 class Index(Protocol):

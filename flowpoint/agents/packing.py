@@ -40,6 +40,23 @@ class Packers:
         self._idle.append(packer)
         return data
 
+    def pack_pair(self, first: Any, second: bytes) -> bytes:
+        """The bytes of a list of two: the bytes of the first value, and the second.
+
+        Raises:
+            TypeError, ValueError, OverflowError: as `pack`.
+        """
+        try:
+            packer = self._idle.pop()
+        except IndexError:
+            packer = msgpack.Packer()
+        try:
+            data: bytes = packer.pack([packer.pack(first), second])
+        except UnicodeEncodeError:
+            return _packed_with_surrogates([_packed_with_surrogates(first), second])
+        self._idle.append(packer)
+        return data
+
 
 def _packed_with_surrogates(value: Any) -> bytes:
     data: bytes = msgpack.packb(value, unicode_errors="surrogatepass")

@@ -20,8 +20,9 @@ from flowpoint.agents.entry_names import Place, commit_name, writes_prefix
 from flowpoint.agents.envelope import Envelopes, Header, Writes, read_body
 from flowpoint.agents.every_thread import EveryThread
 from flowpoint.agents.kv import Kv, Part, Section, children, part, text_of
-from flowpoint.agents.log import Head, Index
+from flowpoint.agents.log import Index
 from flowpoint.agents.refusals import REFUSALS, log_refusal
+from flowpoint.agents.remembered import Head
 from flowpoint.agents.stored import PendingWrite, Stored
 from flowpoint.agents.values import Ref, Values
 from flowpoint.errors import DamagedStoreError

@@ -24,7 +24,7 @@ from flowpoint.agents.entry_names import commit_name, commits_prefix, cut_name, 
 from flowpoint.agents.envelope import CUT, Header
 from flowpoint.agents.every_thread import UNREADABLE
 from flowpoint.agents.kv import Entry, Kv
-from flowpoint.agents.log import Head
+from flowpoint.agents.remembered import Head
 from flowpoint.errors import DamagedStoreError
 
 _VIEWS_MAX: Final = 256

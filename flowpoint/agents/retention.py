@@ -23,11 +23,11 @@ from typing import Final
 
 from flowpoint.agents.core import SaverCore
 from flowpoint.agents.entry_names import Place, commits_prefix, number_of, root, writes_prefix
-from flowpoint.agents.envelope import PUT, Body, Header
+from flowpoint.agents.envelope import PUT, Header
 from flowpoint.agents.every_thread import UNREADABLE, EveryThread
 from flowpoint.agents.kv import Part, Section, children, part, text_of
-from flowpoint.agents.log import Head
 from flowpoint.agents.reading import Record
+from flowpoint.agents.remembered import Head
 from flowpoint.agents.removing import cut_unread, remove, remove_all, remove_misnamed, unneeded_commits
 from flowpoint.agents.values import blob_name
 from flowpoint.errors import UsageError
@@ -355,7 +355,7 @@ def _copy_commit(core: SaverCore, source: str, target: str, record: Record, is_h
     channels = {channel: copied(source, target, ref, out) for channel, ref in record.channels.items()}
     old = record.header
     header = Header(PUT, 0, core.world.new_nonce(), old.at_ms, target, old.ns, old.id, old.parent, version=old.version)
-    body = core.envelopes.body(Body(record.checkpoint, record.metadata, channels), f"a copy of thread {source!r}")
+    body = core.envelopes.body(record.checkpoint, record.metadata, channels, target)
     return core.log.append(header, body, core.values.missing(target, out), moves=is_head or old.moves)
 
 

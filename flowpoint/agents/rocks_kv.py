@@ -27,7 +27,8 @@ from weakref import WeakSet
 import rocksdict
 
 from flowpoint.agents.holders import Holders, LocalHolders
-from flowpoint.agents.kv import Entry, Part, Remembered, Section, after
+from flowpoint.agents.kv import Entry, Part, Section, after
+from flowpoint.agents.remembered import Remembered
 from flowpoint.errors import DamagedStoreError, StorageError, StoreInUseError, UsageError
 
 FLUSH_SECONDS: Final = 0.2
@@ -146,7 +147,7 @@ class RocksKv:
         if not looked and self.has(key):
             return False
         if beside or gone:
-            self.write([*beside, (key, value)], gone, sync=sync)
+            self._writing().write([*beside, (key, value)], gone, sync)
         else:
             self._writing().put(key, value, sync)
         return True
@@ -167,7 +168,8 @@ class RocksKv:
     def section(self, thread: Part, kind: Section) -> AbstractContextManager[None]:
         """See `Kv`. Reading takes no lock: a removal is one batch, and what a scan sees does not change."""
         if kind is not Section.READ:
-            return self._db.locked(thread)
+            stripes = self._db.stripes
+            return stripes[hash(thread) % len(stripes)]
         if self._read_only:
             self._db.catch_up()
         return nullcontext()
@@ -201,7 +203,8 @@ class _Database:
         self.remembered = Remembered()
         self.holders = LocalHolders()
         self._secondary = tempfile.mkdtemp(prefix="flowpoint-reader-") if read_only else None
-        self._stripes = [threading.RLock() for _ in range(_STRIPES)]
+        self.stripes: list[AbstractContextManager[Any]] = [threading.RLock() for _ in range(_STRIPES)]
+        """Locks of threads of graphs, some threads to a lock."""
         self._plain, self._synced = rocksdict.WriteOptions(), rocksdict.WriteOptions()
         self._synced.sync = True
         self.options = _options(read_only)
@@ -276,10 +279,6 @@ class _Database:
             raise self.failed("write", error) from error
         if not sync and not self._dirty.is_set():
             self._flush_soon()
-
-    def locked(self, thread: Part) -> AbstractContextManager[Any]:
-        """Alone in a thread, and in some others of the same stripe."""
-        return self._stripes[hash(thread) % _STRIPES]
 
     def catch_up(self) -> None:
         """See what the writer has written."""

@@ -108,9 +108,9 @@ class Runs:
 
     def other(self, thread: str, name: str | None) -> str | None:
         """Who else has a thread than the run of this name, which has it from now on if there is none."""
-        run = self.get(name)
+        run = None if name is None else self._runs.get(name)
         if run is not None:
             return run.other(thread)
         # Of a run that was begun with another saver this one knows the name, where its graph serves a node.
-        holder = self.holder(thread)
+        holder = self._holders.holder(part(thread))
         return None if holder == name else holder

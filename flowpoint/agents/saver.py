@@ -22,6 +22,7 @@ from typing import Any, Final, Self, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
+    EXCLUDED_METADATA_KEYS,
     BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
@@ -51,6 +52,9 @@ RUN: Final = "__flowpoint_run"
 """The key of `configurable` for the name of a run that tells when it ends."""
 
 _DURABILITY: Final = "__pregel_durability"
+_LEFT_OUT_MAX: Final = 256
+_FRAMEWORKS_OWN: Final = frozenset({"source", "step", "parents"})
+"""What LangGraph puts into every metadata, and nothing that a saver would have to look at."""
 
 
 class CoreSaver(BaseCheckpointSaver[Any]):
@@ -65,6 +69,7 @@ class CoreSaver(BaseCheckpointSaver[Any]):
     def __init__(self, core: SaverCore) -> None:
         super().__init__(serde=TypedSerde(core.values.serde))
         self.core = core
+        self._told = _Told()
 
     # ------------------------------------------------------------------ life
 
@@ -204,7 +209,7 @@ class CoreSaver(BaseCheckpointSaver[Any]):
         self.core.put(
             place,
             checkpoint,
-            get_serializable_checkpoint_metadata(_told(config), metadata),
+            self._told.metadata(config, metadata),
             new_versions,
             parent=_id(config),
             token=configurable.get(READ_TOKEN),
@@ -374,13 +379,33 @@ def _id(config: RunnableConfig) -> str | None:
     return config.get("configurable", {}).get("checkpoint_id") or None
 
 
-def _told(config: RunnableConfig) -> RunnableConfig:
-    """What of a config may go into metadata. Most is the framework's own, which costs more to look at than to leave out."""
-    metadata: Any = config.get("metadata") or {}
-    if isinstance(metadata, ChainMap):
-        metadata = {key: value for layer in reversed(metadata.maps) for key, value in layer.items()}
-    own = {key: value for key, value in config["configurable"].items() if not key.startswith("__")}
-    return {"metadata": metadata, "configurable": own}
+class _Told:
+    """What of a config goes into metadata: as a rule nothing, as most of it is the framework's own.
+
+    Which keys these are is remembered, since a config with ten of them is handed over with every step.
+    """
+
+    def __init__(self) -> None:
+        self._left_out = set(EXCLUDED_METADATA_KEYS)
+
+    def metadata(self, config: RunnableConfig, metadata: CheckpointMetadata) -> CheckpointMetadata:
+        """The metadata of a checkpoint with what the config adds."""
+        layers: Any = config.get("metadata")
+        layers = layers.maps if type(layers) is ChainMap else (layers or {},)
+        told: dict[str, Any] = {}
+        for layer in (*layers, config["configurable"]):
+            if keys := layer.keys() - self._left_out:
+                self._add(layer, sorted(keys), told)
+        if not told and metadata.keys() <= _FRAMEWORKS_OWN:
+            return metadata
+        return get_serializable_checkpoint_metadata({"metadata": told}, metadata)
+
+    def _add(self, layer: Mapping[str, Any], keys: list[str], told: dict[str, Any]) -> None:
+        for key in keys:
+            if not key.startswith("__"):
+                told.setdefault(key, layer[key])
+            elif len(self._left_out) < _LEFT_OUT_MAX:
+                self._left_out.add(key)
 
 
 def _is_synced(config: RunnableConfig) -> bool:

@@ -33,9 +33,6 @@ from flowpoint.codec.registry import PYDANTIC_REST, Shape, TypeRegistry
 from flowpoint.codec.values import Codec, refuse_mistaken
 from flowpoint.errors import BadRecordError, SealError, UnknownTypeError
 
-_NONE: Final = b"\xc0"
-"""What msgpack makes of None."""
-
 __all__ = ["StrictSerde", "TypedSerde", "framework_types"]
 
 
@@ -71,11 +68,12 @@ class StrictSerde:
             UnknownTypeError: it holds an instance of a class that is not declared.
             BadRecordError: it holds something that cannot be saved.
         """
-        if value is None:  # of what most channels hold that lead from node to node
-            return _NONE
         if channel == ERROR and isinstance(value, BaseException):
             value = repr(value)
-        codec = self._codec(lenient=False)
+        try:
+            codec = self._idle[False].pop()  # as `_codec` does it, which is one call more for every value
+        except IndexError:
+            codec = self._codec(lenient=False)
         try:
             return codec.encode(value)
         except UnknownTypeError as error:

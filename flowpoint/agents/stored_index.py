@@ -28,10 +28,10 @@ from flowpoint.agents.entry_names import (
     parsed_number,
     root,
 )
-from flowpoint.agents.envelope import CUT, Header
-from flowpoint.agents.kv import Entry, Kv, Writers, part, remember
-from flowpoint.agents.log import Head
+from flowpoint.agents.envelope import CUT, PUT, Header
+from flowpoint.agents.kv import Entry, Kv, part
 from flowpoint.agents.packing import Packers
+from flowpoint.agents.remembered import Head, Writers, remember
 from flowpoint.errors import DamagedStoreError
 
 MARKED: Final = "m"
@@ -56,7 +56,7 @@ class StoredIndex:
             appends = self._known.appends
             tip = 0 if self.is_new(thread) else self._last(thread)
             if self._alone:
-                self._known.seen(self._known.tips, thread, tip, appends)
+                self._known.tip_seen(thread, tip, appends)
         return tip
 
     def _last(self, thread: str) -> int:
@@ -73,16 +73,16 @@ class StoredIndex:
 
     def head(self, thread: str, ns: str) -> Head | None:
         """See `Index`."""
-        known = self._known.heads.get((thread, ns))
-        if known is not None:
-            return Head(*known)
+        known = self._known.places.get((thread, ns))
+        if known is not None and known.head is not None:
+            return known.head
         appends = self._known.appends
         data = self._kv.get(names(thread, ns).head)
         if data is None:
             return None
         head = _head_in(thread, data)[1]
         if self._alone:
-            self._known.seen(self._known.heads, (thread, ns), head, appends)
+            self._known.head_seen((thread, ns), head, appends)
         return head
 
     def find(self, thread: str, ns: str, id: str) -> int | None:
@@ -96,13 +96,13 @@ class StoredIndex:
 
     def _greatest(self, thread: str, ns: str) -> str:
         """What no id of a namespace is above. It need not be there any more."""
-        known = self._known.greatest.get((thread, ns))
-        if known is not None:
-            return known
+        known = self._known.places.get((thread, ns))
+        if known is not None and known.greatest is not None:
+            return known.greatest
         appends = self._known.appends
         last = next(self._kv.keys(names(thread, ns).ids, reverse=True), None) if self.tip(thread) else None
         greatest = "" if last is None else last.rpartition("/")[2]
-        self._known.seen(self._known.greatest, (thread, ns), greatest, appends)
+        self._known.greatest_seen((thread, ns), greatest, appends)
         return greatest
 
     def newest(self, thread: str, ns: str, below: int | None = None) -> Iterator[Head]:
@@ -121,12 +121,10 @@ class StoredIndex:
 
     def beside(self, header: Header, older: int | None) -> tuple[list[Entry], list[str]]:
         """See `Index`."""
-        if header.kind == CUT:
-            puts, deletes = self._beside_cut(header)
-        elif header.is_quiet:
-            puts, deletes = [], []
+        if header.kind == PUT:
+            puts, deletes = ([], []) if header.is_quiet else self._beside_put(header, older)
         else:
-            puts, deletes = self._beside_put(header, older)
+            puts, deletes = self._beside_cut(header)
         if header.number == 1:
             self._begun(header.thread, header.ns)
             puts.append((mark_name(header.thread), b""))
@@ -136,12 +134,12 @@ class StoredIndex:
         """Where nothing was written, nobody has written for a checkpoint: `TaskWrites` need not look."""
         if self.is_new(thread):
             with self._known.lock:
-                remember(self._known.writers, (thread, ns), Writers("", None))
+                self._known.known((thread, ns)).writers = Writers("", None)
 
     def _beside_put(self, header: Header, older: int | None) -> tuple[list[Entry], list[str]]:
-        thread, ns, id_, number = header.thread, header.ns, header.id, header.number
+        _kind, number, _nonce, _at, thread, ns, id_, _parent, moves, *_ = header
         puts = _found_by(thread, ns, number, id_)
-        if header.moves:
+        if moves:
             puts.append((names(thread, ns).head, self._pack([ns, number, id_])))
         return puts, [] if older is None else [_order_name(thread, ns, older), commit_name(thread, older)]
 
@@ -172,19 +170,20 @@ class StoredIndex:
         """See `Index`."""
         if not self._alone:
             return
-        known, thread = self._known, header.thread
-        place = thread, header.ns
+        known = self._known
+        kind, number, _nonce, _at, thread, ns, id_, _parent, moves, _version, quiet = header
         with known.lock:
             known.appends += 1
-            remember(known.tips, thread, header.number)
-            if header.kind == CUT:
-                known.heads.clear()
+            remember(known.tips, thread, number)
+            if kind == CUT:
+                known.places.clear()
                 return
-            if header.moves and not header.is_quiet:
-                remember(known.heads, place, (header.number, header.id))
+            at = known.known((thread, ns))
+            if moves and not quiet:
+                at.head = Head(number, id_)
             # Where it is not known, the next look finds this id, too.
-            if (greatest := known.greatest.get(place)) is not None:
-                known.greatest[place] = max(greatest, part(header.id))
+            if at.greatest is not None and (id_part := part(id_)) > at.greatest:
+                at.greatest = id_part
 
     def refresh(self, thread: str) -> None:
         """See `Index`: what is stored is always true."""

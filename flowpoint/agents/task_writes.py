@@ -17,7 +17,8 @@ from typing import Final
 
 from flowpoint.agents.entry_names import Place, mark_name, names, writes_name, writes_prefix
 from flowpoint.agents.envelope import Envelopes, Writes
-from flowpoint.agents.kv import Entry, Kv, Writers, part, remember
+from flowpoint.agents.kv import Entry, Kv, part
+from flowpoint.agents.remembered import Writers
 from flowpoint.agents.stored_index import StoredIndex
 from flowpoint.errors import InternalError
 
@@ -39,13 +40,15 @@ class TaskWrites:
         place = Place(writes.thread, writes.ns)
         prefix = f"{writes_prefix(place, writes.id)}{part(writes.task_id)}~"
         writers = self._writers(place, part(writes.id))
-        if writers is not None and writers.tasks is not None and writes.task_id not in writers.tasks:
-            self._known.writers.pop(place, None)  # until it is known how this ends
-            data, beside = self._envelopes.writes(writes), self._marked(place.thread, blobs)
-            self._kv.create(f"{prefix}{0:06d}", data, beside=beside, sync=sync, looked=True)
-            writers.tasks.add(writes.task_id)
-            with self._known.lock:
-                remember(self._known.writers, place, writers)
+        tasks = None if writers is None else writers.tasks
+        if writers is not None and tasks is not None and writes.task_id not in tasks:
+            writers.tasks = None  # until it is known how this ends
+            data = self._envelopes.writes(writes)
+            # A thread that has commits is marked; this is looked at first, as it is so for nearly all writes.
+            beside = blobs if self._known.tips.get(place.thread) else self._marked(place.thread, blobs)
+            self._kv.create(f"{prefix}000000", data, beside=beside, sync=sync, looked=True)
+            tasks.add(writes.task_id)
+            writers.tasks = tasks
         else:
             self._add_to_earlier(prefix, writes, self._marked(place.thread, blobs), sync)
 
@@ -67,7 +70,8 @@ class TaskWrites:
     def entry(self, writes: Writes) -> Entry:
         """The entry of writes that come from another thread or store, with the number that they had there."""
         place = Place(writes.thread, writes.ns)
-        self._known.writers.pop(place, None)
+        with self._known.lock:
+            self._known.known(place).writers = None
         return writes_name(place, writes.id, writes.task_id, writes.number), self._envelopes.writes(writes)
 
     def _marked(self, thread: str, blobs: Sequence[Entry]) -> Sequence[Entry]:
@@ -79,12 +83,15 @@ class TaskWrites:
         """The tasks that have written for a checkpoint, if it is the newest that any have written for."""
         if self._index is None:
             return None
-        known = self._known.writers.get(place)
-        if known is None:
-            known = self._looked_up(place, self._index)
-        if id > known.id:
-            return Writers(id, set())
-        return known if id == known.id else None
+        known = self._known.places.get(place)
+        writers = None if known is None else known.writers
+        if writers is None:
+            writers = self._looked_up(place, self._index)
+            with self._known.lock:
+                self._known.known(place).writers = writers
+        if id > writers.id:
+            writers.id, writers.tasks = id, set()
+        return writers if id == writers.id else None
 
     def _looked_up(self, place: Place, index: StoredIndex) -> Writers:
         prefix = names(*place).writes

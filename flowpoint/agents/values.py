@@ -34,6 +34,9 @@ Raw = bytes | list[bytes]
 BLOB: Final = 1
 LIST: Final = 2
 
+NONE: Final = b"\xc0"
+"""What msgpack makes of None."""
+
 _KEY_BYTES: Final = 16
 _LEAF_COUNTS: Final = 4  # a leaf has at most so many times the average of elements
 _NODE_MASK: Final = 31
@@ -57,7 +60,10 @@ class Leaves:
 
 
 class ValueSerde(Protocol):
-    """Values to bytes and back, strict about types. A list's bytes are msgpack's array of those of its elements."""
+    """Values to bytes and back, strict about types.
+
+    A list's bytes are msgpack's array of those of its elements, and those of None are `NONE`.
+    """
 
     def encode(self, value: Any, *, thread: str, channel: str) -> bytes:
         """The bytes; an error that names channel and type when they cannot be made."""
@@ -107,6 +113,8 @@ class Values:
 
     def save(self, thread: str, channel: str, value: Any, inline_max: int, out: dict[bytes, bytes]) -> Ref:
         """The ref of a value. What has to be stored for it is added to `out`: key -> content, for `missing`."""
+        if value is None:  # of what most channels hold that lead from node to node
+            return NONE
         data = self._serde.encode(value, thread=thread, channel=channel)
         if len(data) <= inline_max:
             return data
@@ -122,6 +130,8 @@ class Values:
 
     def missing(self, thread: str, out: dict[bytes, bytes]) -> list[tuple[str, bytes]]:
         """The entries to write for `out`: those that are not stored yet. To be asked in a section of the thread."""
+        if not out:
+            return []
         return [
             (name, self._sealed(thread, key, data))
             for key, data in out.items()

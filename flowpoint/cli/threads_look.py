@@ -31,7 +31,7 @@ from flowpoint.errors import DamagedStoreError
 
 if TYPE_CHECKING:
     from flowpoint.agents.entry_names import Place
-    from flowpoint.agents.log import Head
+    from flowpoint.agents.remembered import Head
     from flowpoint.agents.saver import CoreSaver
 
 

@@ -220,11 +220,13 @@ class Codec:
         """Pack without looking for what the packer mistakes."""
         packer = self._packers.pop() if self._packers else msgpack.Packer(strict_types=True, default=self._extend)
         try:
-            return _packed(packer, value)
+            data: bytes = packer.pack(value)
+            return data
         except UnicodeEncodeError:
             # A lone surrogate, as in a file name that is not UTF-8. The lenient packer is slower: it comes second.
             lenient = msgpack.Packer(strict_types=True, default=self._extend, unicode_errors="surrogatepass")
-            return _packed(lenient, value)
+            data = lenient.pack(value)
+            return data
         except (ValueError, RecursionError) as error:
             raise BadRecordError(
                 f"cannot serialise a value of type {type(value).__name__}: {shortened(value)} is nested too deeply or "
@@ -322,11 +324,6 @@ class Codec:
                 f"cannot read a stored {name}: the class has become an Enum; give the Enum another name"
             )
         return shape
-
-
-def _packed(packer: msgpack.Packer, value: Any) -> bytes:
-    data: bytes = packer.pack(value)
-    return data
 
 
 def may_hold_mistaken(data: bytes) -> bool:

@@ -7,7 +7,8 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from flowpoint.agents.holders import Holders, LocalHolders
-from flowpoint.agents.kv import Entry, Part, Remembered, Section, after
+from flowpoint.agents.kv import Entry, Part, Section, after
+from flowpoint.agents.remembered import Remembered
 
 
 class MemoryKv:

@@ -9,8 +9,7 @@ import pytest
 
 from flowpoint.agents.entry_names import commit_name
 from flowpoint.agents.envelope import PUT, Header
-from flowpoint.agents.kv import Remembered, remember
-from flowpoint.agents.log import Head
+from flowpoint.agents.remembered import Head, Remembered, remember
 from flowpoint.agents.stored_index import StoredIndex
 from tests.unit.agents.memory_kv import MemoryKv
 from tests.unit.agents.stores import open_saver
@@ -91,7 +90,7 @@ def test_an_id_that_comes_with_a_copy_is_found(tmp_path: Path) -> None:
 
 
 def test_a_table_that_is_full_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flowpoint.agents.kv._REMEMBERED_MAX", 2)
+    monkeypatch.setattr("flowpoint.agents.remembered._REMEMBERED_MAX", 2)
     table: dict[str, int] = {}
     for thread in ("a", "b", "b", "c"):
         remember(table, thread, 1)
