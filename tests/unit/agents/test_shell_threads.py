@@ -276,6 +276,13 @@ def test_a_store_that_is_open_is_not_changed_and_its_owner_is_named(
             2,
             "raised TypeError",
         ),
+        (["show", "STORE", "t", "--ns", "sub"], 3, "has no namespace 'sub'; give one of those it has with --ns: ''"),
+        (["show", "STORE", "nobody", "--ns", "sub"], 3, "`flowpoint threads list` shows those there are"),
+        (
+            ["fork", "STORE", "t", "--graph", "HERE:builder", "--set", "route=7", "--as-node", "a"],
+            2,
+            "cannot set 'route': it is a int (7), not str",
+        ),
         (["prune", "STORE"], 2, "nothing says what may go"),
         (["prune", "STORE", "--older-than", "often"], 2, "a duration"),
         (["prune", "STORE", "--older-than", "99999999999999d"], 2, "a duration"),
@@ -369,6 +376,11 @@ def noting(note: Note) -> StateGraph:
     return made.add_edge(START, "note").add_edge("note", "ask")
 
 
+class Last(Notes):
+    last: Note
+
+
+builder_of_notes = StateGraph(Last).add_node("note", lambda state: {"any": 1}).add_edge(START, "note")
 note_schema = Schema.of(noting(Note("x")), version=1)
 
 
@@ -404,6 +416,21 @@ def test_objects_are_shown_with_their_class_and_fields(kind: str, tmp_path: Path
     assert shown["values"]["notes"] == [note]
     [[_task, channel, [asked]]] = shown["writes"]
     assert (channel, asked["type"], asked["fields"]["value"]) == ("__interrupt__", "langgraph.types:Interrupt", note)
+
+
+@pytest.mark.parametrize("kind", SAVERS)
+@pytest.mark.parametrize("graph", [[], ["--graph", f"{__name__}:builder_of_notes", "--as-node", "note"]])
+def test_a_value_that_json_does_not_make_is_not_replaced_by_one_that_it_makes(
+    graph: list[str], kind: str, tmp_path: Path, capsys: Captured
+) -> None:
+    with open_saver(kind, tmp_path, types=[Note]) as saver:
+        builder_of_notes.compile(checkpointer=saver).invoke({"last": Note("x")}, CONFIG)
+
+    fork = ["threads", "fork", str(tmp_path / kind), "t", *graph]
+    assert execute([*fork, "--set", 'last={"text": "y"}']) == 2
+    assert "cannot set 'last': it" in (error := capsys.readouterr().err)
+    assert "Note" in error and "graph.update_state" in error
+    assert execute([*fork, "--set", 'any={"text": "y"}']) == 0
 
 
 def test_only_what_no_later_checkpoint_has_taken_in_is_pending(store: str, capsys: Captured) -> None:
