@@ -3,6 +3,9 @@
 Every write is in RocksDB's log, so `kill -9` loses nothing that returned. What is not synced by itself is synced soon
 after, by a thread of ours, so that a loss of power takes at most the last `FLUSH_SECONDS`.
 
+A synced write is a write, and then a sync of the log: the binding lets other threads run during that, but not during a
+write, so that nobody else waits for the disk. Whoever comes while the log is synced shares the next sync.
+
 A database is opened once in a process, however many savers use it: its lock is the process's. RocksDB does not say who
 holds a lock, so the owner's pid stands in a file beside it.
 
@@ -15,6 +18,7 @@ Invariants: after a fork, the child is refused. The binding raises bare `Excepti
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import tempfile
@@ -32,10 +36,9 @@ from flowpoint.agents.remembered import Remembered
 from flowpoint.errors import DamagedStoreError, StorageError, StoreInUseError, UsageError
 
 FLUSH_SECONDS: Final = 0.2
-"""While the log is synced, other writes wait: more often would cost more than it saves."""
+"""A sync of the log costs the disk some work: more often would take more than it saves."""
 
 _OWNER: Final = "flowpoint-owner"
-_SYNCED: Final = b"s"
 _MEMTABLE_BYTES: Final = 4 << 20
 _MEMTABLES_MERGED: Final = 2
 _MEMTABLES_MAX: Final = 4
@@ -205,8 +208,10 @@ class _Database:
         self._secondary = tempfile.mkdtemp(prefix="flowpoint-reader-") if read_only else None
         self.stripes: list[AbstractContextManager[Any]] = [threading.RLock() for _ in range(_STRIPES)]
         """Locks of threads of graphs, some threads to a lock."""
-        self._plain, self._synced = rocksdict.WriteOptions(), rocksdict.WriteOptions()
-        self._synced.sync = True
+        self._writes = itertools.count(1)
+        self._durable = 0
+        """Up to which of the `_writes` all are."""
+        self._syncing = threading.Lock()
         self.options = _options(read_only)
         if statistics:
             self.options.enable_statistics()
@@ -263,21 +268,28 @@ class _Database:
         for key in deletes:
             batch.delete(key.encode())
         try:
-            db.write(batch, self._synced if sync else self._plain)
+            db.write(batch)
         except Exception as error:
             raise self.failed("write", error) from error
-        if not sync and not self._dirty.is_set():
-            self._flush_soon()
+        self._written(sync)
 
     def put(self, key: str, value: bytes, sync: bool) -> None:
         """Write one entry: what a batch of one does, without the batch."""
         try:
-            self.opened().put(key.encode(), value, self._synced if sync else self._plain)
+            self.opened().put(key.encode(), value)
         except (StorageError, UsageError):
             raise
         except Exception as error:
             raise self.failed("write", error) from error
-        if not sync and not self._dirty.is_set():
+        self._written(sync)
+
+    def _written(self, sync: bool) -> None:
+        if sync:
+            try:
+                self._sync(next(self._writes))
+            except Exception as error:
+                raise self.failed("write", error) from error
+        elif not self._dirty.is_set():
             self._flush_soon()
 
     def catch_up(self) -> None:
@@ -306,18 +318,23 @@ class _Database:
         while not self._ended.is_set():
             self._dirty.wait()
             self._ended.wait(FLUSH_SECONDS)
-            self._sync()
+            self._sync_rest()
 
-    def _sync(self) -> None:
-        db = self._db
-        if db is None or not self._dirty.is_set():
-            return
-        self._dirty.clear()
-        batch = rocksdict.WriteBatch(raw_mode=True)
-        batch.put(_SYNCED, b"")
-        # A failure is no news here: RocksDB refuses every later write, and its caller is told.
-        with suppress(Exception):
-            db.write(batch, self._synced)
+    def _sync_rest(self) -> None:
+        if self._dirty.is_set():
+            self._dirty.clear()
+            # A failure is no news here: RocksDB refuses every later write, and its caller is told.
+            with suppress(Exception):
+                self._sync(next(self._writes))
+
+    def _sync(self, write: int) -> None:
+        """Make a write durable, by its number, with all that were made before it."""
+        with self._syncing:
+            if self._durable >= write or self._db is None:
+                return
+            newest = next(self._writes)
+            self._db.flush_wal(True)
+            self._durable = newest
 
     def release(self) -> None:
         """A handle is closed."""
@@ -327,14 +344,15 @@ class _Database:
         _open.pop(self._path, None)
         self._ended.set()
         if self._secondary is None:
-            self._sync()
+            self._sync_rest()
         self._dirty.set()
         if self._flusher is not None:
             self._flusher.join()
-        db, self._db = self._db, None
-        for scan in list(self.scans):
-            scan.close()
-        db.close()
+        with self._syncing:  # the binding cannot close a database that a thread is just syncing
+            db, self._db = self._db, None
+            for scan in list(self.scans):
+                scan.close()
+            db.close()
         if self._secondary is not None:
             shutil.rmtree(self._secondary, ignore_errors=True)
 

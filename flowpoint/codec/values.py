@@ -220,13 +220,13 @@ class Codec:
         """Pack without looking for what the packer mistakes."""
         packer = self._packers.pop() if self._packers else msgpack.Packer(strict_types=True, default=self._extend)
         try:
-            data: bytes = packer.pack(value)
-            return data
+            packed: bytes = packer.pack(value)
+            return packed
         except UnicodeEncodeError:
             # A lone surrogate, as in a file name that is not UTF-8. The lenient packer is slower: it comes second.
             lenient = msgpack.Packer(strict_types=True, default=self._extend, unicode_errors="surrogatepass")
-            data = lenient.pack(value)
-            return data
+            with_surrogates: bytes = lenient.pack(value)
+            return with_surrogates
         except (ValueError, RecursionError) as error:
             raise BadRecordError(
                 f"cannot serialise a value of type {type(value).__name__}: {shortened(value)} is nested too deeply or "
