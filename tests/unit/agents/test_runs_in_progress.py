@@ -215,6 +215,28 @@ def test_a_sub_graph_with_a_memory_of_its_own_keeps_nothing_of_a_run_that_lost(
         assert kept.checkpoint["channel_values"]["notes"] == ["A"]
 
 
+@pytest.mark.parametrize("kind", SAVERS)
+def test_a_run_that_has_lost_takes_its_thread_no_more_though_that_is_free_while_its_nodes_still_run(
+    kind: str, tmp_path: Path
+) -> None:
+    inner = StateGraph(Notes).add_node("note", lambda state: {"notes": [state["log"][-1]]})
+    notes = inner.add_edge(START, "note").compile(checkpointer=True)
+    slow = Slow()
+    with open_saver(kind, tmp_path, on_conflict="raise", on_event=slow.on_event) as saver:
+        with in_progress(graph_of(saver, lambda state: slow(state) or fails(state)), slow) as first:
+
+            def note(state: Chat) -> Any:
+                assert isinstance(first.exception(SECONDS), ZeroDivisionError)
+                return notes.invoke({"log": state["log"][-1:]}) and {}
+
+            graph = graph_of(saver, note)
+            invoke_with_retry(graph, {"log": ["B"]}, CONFIG, durability="async")
+
+        assert log(graph) == ["A", "B"]
+        kept = next(iter(saver.list({"configurable": {"thread_id": "t", "checkpoint_ns": "n0"}})))
+        assert kept.checkpoint["channel_values"]["notes"] == ["B"]
+
+
 class Stop(BaseException):
     """As of a user who interrupts a program."""
 
