@@ -5,10 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
+from flowpoint.agents import rocks
 from flowpoint.agents.holders import Holders, LocalHolders
 from flowpoint.agents.kv import Entry, Part, Section, after
+from flowpoint.agents.opening import core_on
 from flowpoint.agents.remembered import Remembered
+from flowpoint.agents.saver import CoreSaver
 
 
 class MemoryKv:
@@ -87,3 +91,8 @@ class LogOnly(MemoryKv):
     """As a folder is: no batches, so the log has to be replayed."""
 
     indexed = False
+
+
+def saver_on(kv: MemoryKv, keys: Any = None) -> CoreSaver:
+    """A saver on a store."""
+    return CoreSaver(core_on(kv, rocks.SIZES, alone=False, keys=keys))

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.agents.memory_kv import LogOnly, MemoryKv
-from tests.unit.agents.test_hostile_entries import saver_on
-from tests.unit.agents.test_saver import config, ids, put
+from tests.unit.agents.memory_kv import LogOnly, MemoryKv, saver_on
+from tests.unit.agents.stores import config, ids, put
 
 each_kind = pytest.mark.parametrize("kind", [MemoryKv, LogOnly], ids=["index", "log"])
 

@@ -20,13 +20,11 @@ from flowpoint.cli.main import execute
 from flowpoint.errors import BadRecordError, ConcurrentRunError, DamagedStoreError, SealError, StorageError
 from tests.unit.agents import test_folder_faults as faults
 from tests.unit.agents.faulty_files import MemoryFiles, PowerLost
-from tests.unit.agents.memory_kv import LogOnly, MemoryKv
-from tests.unit.agents.stores import SAVERS, open_saver
-from tests.unit.agents.test_hostile_entries import ENTRIES, KEYS, fill, saver_on
-from tests.unit.agents.test_saver import config, ids, put
+from tests.unit.agents.memory_kv import LogOnly, MemoryKv, saver_on
+from tests.unit.agents.stores import config, each_saver, ids, open_saver, put
+from tests.unit.agents.test_hostile_entries import ENTRIES, KEYS, fill
 
 each_kind = pytest.mark.parametrize("kind", [MemoryKv, LogOnly], ids=["index", "log"])
-each_saver = pytest.mark.parametrize("kind", SAVERS)
 
 
 class State(TypedDict):

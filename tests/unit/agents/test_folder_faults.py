@@ -23,8 +23,7 @@ from flowpoint.agents.serde import StrictSerde
 from flowpoint.errors import StorageError, UsageError
 from flowpoint.host.disk import make_durable
 from tests.unit.agents.faulty_files import MemoryFiles, PowerLost
-from tests.unit.agents.stores import export
-from tests.unit.agents.test_saver import config, ids, put
+from tests.unit.agents.stores import config, export, ids, put
 
 ROOT = "/store"
 CALLS_MAX = 2000

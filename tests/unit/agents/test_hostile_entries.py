@@ -15,14 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flowpoint.agents import rocks
-from flowpoint.agents.opening import core_on
 from flowpoint.agents.saver import CoreSaver
 from flowpoint.errors import DamagedStoreError, FlowPointError, InternalError
-from tests.unit.agents.memory_kv import LogOnly, MemoryKv
-from tests.unit.agents.stores import SAVERS, export, open_saver
+from tests.unit.agents.memory_kv import LogOnly, MemoryKv, saver_on
+from tests.unit.agents.stores import config, each_saver, export, open_saver, put
 from tests.unit.agents.test_hostile_bytes import nothing_is_imported
-from tests.unit.agents.test_saver import config, put
 
 __all__ = ["nothing_is_imported"]
 
@@ -37,10 +34,6 @@ KEYS = {"k": bytes(32)}
 MANY = [f"{i}" * 3 for i in range(900)]
 PEAK_TIMES, PEAK_MORE = 300, 40_000_000
 """Bytes that reading takes at most: for every byte read, and besides."""
-
-
-def saver_on(kv: MemoryKv, keys: Any = None) -> CoreSaver:
-    return CoreSaver(core_on(kv, rocks.SIZES, alone=False, keys=keys))
 
 
 def fill(saver: CoreSaver) -> None:
@@ -172,7 +165,7 @@ def test_a_store_that_lacks_an_entry_or_has_two_of_them_swapped_is_read_or_refus
             ask_everything(saver_on(kv, KEYS if sealed else None))
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 def test_real_stores_with_bent_entries_are_read_or_refused(kind: str, tmp_path: Path) -> None:
     with open_saver(kind, tmp_path) as saver:
         fill(saver)

@@ -14,7 +14,7 @@ from flowpoint.agents.folder_kv import FolderKv
 from flowpoint.agents.opening import core_on
 from flowpoint.agents.saver import CoreSaver
 from flowpoint.errors import DamagedStoreError
-from tests.unit.agents.test_saver import config, ids, put
+from tests.unit.agents.stores import config, ids, put
 
 LOG = Path("t/t/c")
 

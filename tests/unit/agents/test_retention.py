@@ -16,11 +16,7 @@ from flowpoint.agents.appending import World
 from flowpoint.agents.folder import FolderSaver
 from flowpoint.agents.saver import CoreSaver
 from flowpoint.errors import ConcurrentRunError, UsageError
-from tests.unit.agents.stores import SAVERS, open_saver
-from tests.unit.agents.test_saver import config, ids, put
-
-each_saver = pytest.mark.parametrize("kind", SAVERS)
-THREAD: Any = {"configurable": {"thread_id": "t"}}
+from tests.unit.agents.stores import THREAD, config, each_saver, ids, open_saver, put
 
 
 class Clock:
