@@ -556,3 +556,11 @@ def test_of_many_who_take_a_thread_one_at_a_time_has_it(holders: Holders) -> Non
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(take, range(4))) == [[f"7.{which}"] * 20 for which in range(4)]
     assert holders.holder("t") is None
+
+
+def test_a_run_that_has_ended_takes_no_thread_whatever_of_it_is_still_under_way(holders: Holders) -> None:
+    with Runs(holders).begun() as run:
+        pass
+
+    assert run.other("t") is None
+    assert holders.holder("t") is None

@@ -205,3 +205,13 @@ def test_a_class_that_is_not_declared_is_a_line_of_the_log_when_it_is_read(
         saver.get_tuple(THREAD)
     (line,) = refusals(caplog)
     assert line.startswith(f"thread 't', namespace '', checkpoint {id_}: refused: ") and "Colour" in line
+
+
+@each_saver
+def test_a_class_that_is_not_declared_is_no_damage_that_a_list_of_all_threads_goes_on_behind(
+    kind: str, tmp_path: Path
+) -> None:
+    with open_saver(kind, tmp_path, types=[Colour]) as saver:
+        deployed(A, "n", a=Colour.RED).compile(checkpointer=saver).invoke({"a": "v"}, THREAD)
+    with open_saver(kind, tmp_path) as saver, pytest.raises(UnknownTypeError, match="types"):
+        list(saver.list(None))
