@@ -380,6 +380,25 @@ class Last(Notes):
 
 
 builder_of_notes = StateGraph(Last).add_node("note", lambda state: {"any": 1}).add_edge(START, "note")
+
+
+def test_a_class_in_the_database_of_a_sqlite_saver_has_to_be_declared(
+    capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
+    with SqliteSaver.from_conn_string(str(tmp_path / "old.db")) as old:
+        noting(Note("x")).compile(checkpointer=old).invoke({"any": None}, THREAD)
+    take_in = ["import", str(tmp_path / "rocks"), str(tmp_path / "old.db")]
+
+    assert execute(["threads", *take_in]) == 2
+    assert f"it holds {__name__}:Note, which is not declared" in capsys.readouterr().err
+    assert not (tmp_path / "rocks").exists()
+
+    said(capsys, *take_in, "--types", f"{__name__}:Note")
+    with open_saver("rocks", tmp_path, types=[Note]) as saver:
+        assert noting(Note("x")).compile(checkpointer=saver).get_state(THREAD).values["notes"] == [Note("x")]
+
+
 note_schema = Schema.of(noting(Note("x")), version=1)
 
 
