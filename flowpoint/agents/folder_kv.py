@@ -156,7 +156,11 @@ class FolderKv:
             _refuse("list", self._path(folder), error)
         # A folder's name is followed by "/" in the keys below it, which decides its place among them.
         names = [entry.name + "/" if entry.is_dir() else entry.name for entry in entries if entry.name[0] != "."]
-        for name in sorted(names, reverse=reverse):
+        names.sort(reverse=reverse)
+        if not start and not any(entry.is_dir() for entry in entries):
+            yield from map(folder.__add__, names)  # as of a long log, which is listed often
+            return
+        for name in names:
             key = folder + name
             if reverse:
                 if start and key >= start and not start.startswith(key):

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from flowpoint.agents.entry_names import commit_name, commits_prefix, cut_name, number_of, root
 from flowpoint.agents.envelope import CUT, Header
@@ -43,6 +43,8 @@ class _View:
         self.numbers: dict[tuple[str, str], int] = {}
         self.order: dict[str, dict[int, str]] = {}
         self.quiet: dict[int, tuple[str, str]] = {}
+        self.needed: set[str] = set()
+        """The names of the commits that have to be there, as far as the log was read."""
         self.seen: Hashable = None
         """How the log's names were when none was missing, by `Kv.changed`."""
 
@@ -50,8 +52,9 @@ class _View:
         """Take in the next commit."""
         self._pass(header.number)
         if header.kind == CUT:
-            self._cut(header.extra)
+            self._cut(header)
             return
+        self.needed.add(commit_name(header.thread, header.number))
         if header.is_quiet:
             self.quiet[header.number] = header.ns, header.id
             return
@@ -63,10 +66,6 @@ class _View:
         """Take note of a commit that cannot be read."""
         self._pass(number)
         self.missing = self.missing or number
-
-    def needed(self) -> set[int]:
-        """The numbers that have to be there, as far as the log was read."""
-        return set(range(max(self.last_cut, 1), self.tip + 1)).union(*self.order.values())
 
     def _pass(self, number: int) -> None:
         if number != self.tip + 1 and not self.missing:
@@ -81,8 +80,8 @@ class _View:
         self.numbers[ns, here.id] = here.number
         order[here.number] = here.id
 
-    def _cut(self, extra: Any) -> None:
-        kept, heads, _why = extra
+    def _cut(self, header: Header) -> None:
+        kept, heads, _why = header.extra
         numbers = set(kept)
         self.last_cut = self.tip
         for number in sorted(numbers & self.quiet.keys()):
@@ -94,6 +93,8 @@ class _View:
         orders = {ns: {n: i for n, i in order.items() if n in numbers} for ns, order in self.order.items()}
         self.order = {ns: order for ns, order in orders.items() if order}
         self.heads = {ns: Head(*head) for ns, head in heads.items()}
+        counted = {self.tip}.union(*self.order.values())
+        self.needed = {commit_name(header.thread, number) for number in counted}
 
 
 class ReplayedIndex:
@@ -175,13 +176,14 @@ class ReplayedIndex:
             view.seen = seen
 
     def _look_for_losses(self, thread: str, view: _View) -> None:
-        there = {number_of(key) for key in self._kv.keys(commits_prefix(thread))}
-        lost = view.needed() - there
-        if max(there, default=0) > view.tip and self._kv.get(commit_name(thread, view.tip + 1)) is None:
-            # The numbers come in order, so that the next one was there when a later one came.
-            lost.add(view.tip + 1)
+        there = set(self._kv.keys(commits_prefix(thread)))
+        following = commit_name(thread, view.tip + 1)
+        lost = view.needed - there
+        if max(there, default="") > following and self._kv.get(following) is None:
+            # The numbers come in order, so that this one was there when a later one came.
+            lost.add(following)
         if lost:
-            raise _lost(thread, min(lost))
+            raise _lost(thread, number_of(min(lost)))
 
     def is_current(self, thread: str) -> bool:
         """See `Index`."""

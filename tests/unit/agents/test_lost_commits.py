@@ -119,6 +119,16 @@ def test_a_commit_that_a_pruned_thread_kept_is_missed_and_one_that_went_is_not(
         open_for_long.get_tuple(config())
 
 
+def test_the_cut_that_says_what_was_removed_is_missed(folder: Path, open_for_long: CoreSaver) -> None:
+    open_for_long.prune(["t"])
+    grow(open_for_long, "5")
+    lose(folder, 5)  # the cut, which has a number of its own
+    left = names_in(folder)
+    with pytest.raises(DamagedStoreError, match="'t'"):
+        put(open_for_long, config(id="5"), id="mine")
+    assert names_in(folder) == left
+
+
 def test_a_thread_whose_lost_file_is_brought_back_is_read_again(folder: Path, open_for_long: CoreSaver) -> None:
     lost = folder / LOG / f"{2:012d}"
     copy = lost.read_bytes()
