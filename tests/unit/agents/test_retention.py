@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -219,6 +220,33 @@ def test_a_copy_has_history_heads_writes_and_branches_and_lives_on_alone(kind: s
         assert branch.checkpoint["channel_values"] == {"a": ["m" * 2000] * 50}
         with pytest.raises(UsageError, match="has checkpoints"):
             saver.copy_thread("copy", "copy")
+
+
+@each_saver
+def test_a_sweep_waits_for_a_copy_of_which_nothing_counts_yet(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_saver(kind, tmp_path) as saver, open_saver(kind, tmp_path) as other:
+        chain(saver, "a", "b", "c")
+        saver.put_writes(config(id="a"), [("w", "x" * 70_000)], "task")
+        sweeper = threading.Thread(target=other.sweep, args=[timedelta(0)])
+        append, copied = saver.core.log.append, []
+
+        def appending(*given: Any, **options: Any) -> Any:
+            copied.append(append(*given, **options))
+            if len(copied) == 2:
+                sweeper.start()
+                sweeper.join(0.2)  # which it does not end in, unless it sweeps what is being copied
+            return copied[-1]
+
+        monkeypatch.setattr(saver.core.log, "append", appending)
+        saver.copy_thread("t", "copy")
+        sweeper.join()
+
+        assert ids(other.list(config("copy"))) == ["c", "b", "a"]
+        first = other.get_tuple(config("copy", id="a"))
+        assert first.checkpoint["channel_values"] == {"a": "a" * 5000}
+        assert first.pending_writes == [("task", "w", "x" * 70_000)]
 
 
 @each_saver
