@@ -218,6 +218,8 @@ class SaverCore:
             header = Header(PUT, number, nonce, at, thread, place.ns, id_, parent, True, version)
             blobs = self.values.missing(thread, out)
             going = None if run is None else self.runs.get(run)
+            if going is not None:
+                going.check_not_lost(thread, id_)
             had = going is not None and going.has(thread)
             reads = _NO_READS if going is None or had else going.reads_of(thread)
             claim = Claim(place, id_, parent, token, self.runs.other(thread, run), reads)
@@ -370,7 +372,7 @@ def _tell_run(run: Run, place: Place, id: str, verdict: Verdict, had: bool) -> N
     if verdict.moves:
         run.landed.setdefault(place, id)
     elif not had:
-        run.leave(place.thread)
+        run.lose(place.thread)
     if verdict.refusal:
         run.refused = place
 
