@@ -218,6 +218,8 @@ class SaverCore:
             header = Header(PUT, number, nonce, at, thread, place.ns, id_, parent, True, version)
             blobs = self.values.missing(thread, out)
             going = None if run is None else self.runs.get(run)
+            if going is not None:
+                going.check_not_lost(thread, id_)
             had = going is not None and going.has(thread)
             reads = _NO_READS if going is None or had else going.reads_of(thread)
             claim = Claim(place, id_, parent, token, self.runs.other(thread, run), reads)
@@ -261,18 +263,19 @@ class SaverCore:
         changed: Mapping[str, Any],
     ) -> None:
         """Take over from the parent what the code did not hand us, of the same version: it may no longer know of it."""
-        absent = versions.keys() - channels.keys() - changed.keys()
-        if not absent or parent is None:
+        if parent is None:
             return
         recent = self._recent.get((place, parent))
         if recent is None:
+            if versions.keys() <= channels.keys() | changed.keys():
+                return
             record = self._earlier(place, parent)
             if record is None:
                 return
             recent = record.checkpoint["channel_versions"], record.channels
         old_versions, old_channels = recent
-        for channel in sorted(absent & old_channels.keys()):
-            if old_versions.get(channel) == versions[channel]:
+        for channel in sorted(old_channels.keys() - channels.keys()):
+            if channel in versions and channel not in changed and old_versions.get(channel) == versions[channel]:
                 channels[channel] = old_channels[channel]
 
     def _earlier(self, place: Place, id: str) -> Record | None:
@@ -369,7 +372,7 @@ def _tell_run(run: Run, place: Place, id: str, verdict: Verdict, had: bool) -> N
     if verdict.moves:
         run.landed.setdefault(place, id)
     elif not had:
-        run.leave(place.thread)
+        run.lose(place.thread)
     if verdict.refusal:
         run.refused = place
 

@@ -50,17 +50,16 @@ def idempotency_key(config: Mapping[str, Any], *names: str | int) -> str:
     request = place.get("request_id")
     if type(request) not in (str, int) or request == "":
         raise UsageError(
-            f"cannot make an idempotency key: configurable['request_id'] is {request!r}; give every run a number or "
-            "text "
-            "of its own, the same when it is resumed: invoke(input, "
-            f"{{'configurable': {{'thread_id': ..., 'request_id': ...}}}})"
+            f"cannot make an idempotency key: configurable['request_id'] is {request!r}; give every run a number or text "
+            "of its own, the same when it is resumed: "
+            f"invoke(input, {{'configurable': {{'thread_id': ..., 'request_id': ...}}}})"
         )
     step, path, thread = about.get("langgraph_step"), about.get("langgraph_path"), place.get("thread_id")
     if step is None or path is None or thread is None:
         raise UsageError(
-            "cannot make an idempotency key: this is not the config of a node in a thread; take `config: "
-            "RunnableConfig` "
-            "as a parameter of the node, compile the graph with a checkpointer and run it with a thread_id"
+            "cannot make an idempotency key: this is not the config of a node in a thread; take "
+            "`config: RunnableConfig` as a parameter of the node, compile the graph with a checkpointer and run it with a "
+            "thread_id"
         )
     parts = [str(thread), request, _path_of_graphs(place, about), step, _plain(path), list(names)]
     return hashlib.sha256(msgpack.packb(parts)).hexdigest()[:32]

@@ -14,15 +14,14 @@ Not here: which place a value has (the savers).
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from flowpoint.errors import ConfigError, SealError
 
-__all__ = ["SEALED", "AesGcmSealer", "Sealer", "plain_content_key"]
+__all__ = ["SEALED", "AesGcmSealer"]
 
 SEALED: Final = b"\xc1"
 """The first byte of everything sealed: the one byte that no msgpack value begins with."""
@@ -30,24 +29,6 @@ SEALED: Final = b"\xc1"
 _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
 _KEY_LENGTHS: Final = (16, 24, 32)
-
-
-class Sealer(Protocol):
-    """What a saver with keys does to bytes; a saver without keys has none."""
-
-    def seal(self, data: bytes, place: bytes) -> bytes:
-        """Encrypt bytes that are kept at a place."""
-
-    def open(self, data: bytes, place: bytes, where: str) -> bytes:
-        """The bytes that `seal` was given for this place; `where` names it in errors."""
-
-    def content_key(self, data: bytes, thread: str) -> str:
-        """A name for these bytes in this thread that tells nothing about them."""
-
-
-def plain_content_key(data: bytes) -> str:
-    """The name of a blob where nothing is encrypted."""
-    return hashlib.sha256(data).hexdigest()
 
 
 class AesGcmSealer:
@@ -89,8 +70,8 @@ class AesGcmSealer:
         nonce_at = key_at + data[1] if len(data) > 1 else len(data)
         if data[:1] != SEALED or len(data) < nonce_at + _NONCE_BYTES + _TAG_BYTES:
             raise SealError(
-                f"cannot read {where}: it is not encrypted, and the saver has keys; it was not written by "
-                f"this saver, or somebody replaced it"
+                f"cannot read {where}: it is not encrypted, and the saver has keys; it was not written by this "
+                "saver, or somebody replaced it"
             )
         id = data[key_at:nonce_at]
         name = id.decode(errors="replace")
@@ -106,8 +87,8 @@ class AesGcmSealer:
             opened: bytes = cipher.decrypt(data[nonce_at:text_at], data[text_at:], data[:nonce_at] + place)
         except InvalidTag:
             raise SealError(
-                f"cannot read {where}: it was changed, belongs to another place, or the key {name!r} is not "
-                f"the one it was encrypted with"
+                f"cannot read {where}: it was changed, belongs to another place, or the key {name!r} is not the "
+                "one it was encrypted with"
             ) from None
         return opened
 

@@ -30,7 +30,6 @@ class Place(NamedTuple):
 class Names(NamedTuple):
     """What the names of the entries of one place begin with. Put together once, as every step of a graph needs them."""
 
-    commits: str
     head: str
     """This one is whole."""
     ids: str
@@ -42,7 +41,7 @@ class Names(NamedTuple):
 def names(thread: str, ns: str) -> Names:
     """The names of a namespace of a thread."""
     below, ns = root(thread), part(ns)
-    return Names(f"{below}c/", f"{below}h/{ns}", f"{below}i/{ns}/", f"{below}o/{ns}/", f"{below}w/{ns}/")
+    return Names(f"{below}h/{ns}", f"{below}i/{ns}/", f"{below}o/{ns}/", f"{below}w/{ns}/")
 
 
 def root(thread: str) -> str:
@@ -53,6 +52,11 @@ def root(thread: str) -> str:
 def mark_name(thread: str) -> str:
     """The name of the mark that something was written in a thread."""
     return f"{root(thread)}n"
+
+
+def commits_prefix(thread: str) -> str:
+    """The prefix of the commits of a thread."""
+    return f"{root(thread)}c/"
 
 
 def commit_name(thread: str, number: int) -> str:
@@ -81,7 +85,10 @@ def number_of(key: str) -> int:
     Raises:
         DamagedStoreError: it does not.
     """
-    return parsed_number(key.rpartition("/")[2], f"the log of a thread: it has an entry {key!r}")
+    digits = key.rpartition("/")[2]
+    if _is_number(digits):  # without an f-string for each of thousands of keys
+        return int(digits)
+    return parsed_number(digits, f"the log of a thread: it has an entry {key!r}")
 
 
 def parsed_number(digits: str, what: str) -> int:
@@ -90,6 +97,10 @@ def parsed_number(digits: str, what: str) -> int:
     Raises:
         DamagedStoreError: it is none; `what` tells what cannot be read.
     """
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX):
+    if not _is_number(digits):
         raise DamagedStoreError(f"cannot read {what}; restore the store from a good copy")
     return int(digits)
+
+
+def _is_number(digits: str) -> bool:
+    return digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX

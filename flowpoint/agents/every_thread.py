@@ -64,8 +64,13 @@ class EveryThread:
             return
         first, error = next(iter(self._refused.items()))
         names = ", ".join(map(repr, self._refused))
-        kind = SealError if all(isinstance(one, SealError) for one in self._refused.values()) else DamagedStoreError
-        raise kind(
+        sealed = all(isinstance(one, SealError) for one in self._refused.values())
+        what_to_do = "Restore the store from a good copy, or delete these threads"
+        if sealed:
+            what_to_do = (
+                "Open the store with all its keys; what was changed or moved has to be restored from a good copy"
+            )
+        raise (SealError if sealed else DamagedStoreError)(
             f"cannot {self._what} all threads: {names} cannot be read (of {first!r}: {error}); the others are done. "
-            "Restore the store from a good copy, or delete these threads"
+            + what_to_do
         ) from error

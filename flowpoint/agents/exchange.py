@@ -4,9 +4,9 @@ A line is a checkpoint with its pending writes: {"thread", "ns", "id", "parent",
 "checkpoint", "metadata", "channels", "writes"}; values are the bytes of our serde in base64, long lists element by
 element, so nothing is lost and no class is needed. Lines of a thread are in the order of its commits.
 
-Invariants: importing makes threads that are not there yet, and refuses others; they are there when all is, so that an
-import that failed can be repeated. Nothing is imported because some bytes name it: classes in a SqliteSaver's database
-have to be declared.
+Invariants: of a thread all is exported, or nothing. Importing makes threads that are not there yet, and refuses others;
+they are there when all is, so that an import that failed can be repeated. Nothing is imported because some bytes name it:
+classes in a SqliteSaver's database have to be declared.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import sqlite3
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from tempfile import SpooledTemporaryFile
 from typing import Any, Final, NamedTuple
 
 from flowpoint.agents.core import SaverCore
 from flowpoint.agents.entry_names import Place
 from flowpoint.agents.envelope import PUT, Header, Writes
+from flowpoint.agents.every_thread import EveryThread
 from flowpoint.agents.kv import Section, part
 from flowpoint.agents.remembered import Head
 from flowpoint.agents.retention import records_of
@@ -28,38 +30,48 @@ from flowpoint.agents.values import Raw, ValueSerde
 from flowpoint.errors import UsageError
 
 _FIELDS: Final = frozenset({"ns", "id", "parent", "moved", "at_ms", "version", "checkpoint", "metadata"})
+_SPOOLED_MAX: Final = 16_000_000
 
 
-def exported(core: SaverCore, threads: Iterable[str]) -> Iterator[str]:
-    """The lines of some threads."""
+def exported(core: SaverCore, threads: Iterable[str], every: EveryThread) -> Iterator[str]:
+    """The lines of some threads. Those that are damaged are passed over by `every`, with all of their lines."""
     for thread in threads:
-        with core.kv.section(part(thread), Section.READ):
-            core.index.refresh(thread)
-            records = records_of(core, thread)
-        for number in sorted(records):
-            record = records[number]
-            header = record.header
-            place = Place(thread, header.ns)
+        # Whoever takes the lines may be slow, and must not keep others from the thread; they may be more than memory has.
+        with SpooledTemporaryFile(_SPOOLED_MAX, "w+", encoding="utf-8") as whole:
+            is_whole = False
+            with every.passing_over(thread), core.kv.section(part(thread), Section.READ):
+                core.index.refresh(thread)
+                whole.writelines(f"{line}\n" for line in _lines(core, thread))
+                is_whole = True
+            whole.seek(0)
+            if is_whole:
+                yield from (line.rstrip("\n") for line in whole)
 
-            head = core.index.head(thread, header.ns)
-            yield json.dumps(
-                {
-                    "thread": thread,
-                    "ns": header.ns,
-                    "id": header.id,
-                    "parent": header.parent,
-                    "moved": header.moves or (head is not None and head.number == number),
-                    "at_ms": header.at_ms,
-                    "version": header.version,
-                    "checkpoint": record.checkpoint,
-                    "metadata": record.metadata,
-                    "channels": {name: _text(core.values.raw(thread, ref)) for name, ref in record.channels.items()},
-                    "writes": [
-                        [w.task_path, w.task_id, w.place, w.channel, _text(core.values.raw(thread, w.ref)), w.version]
-                        for w in core.reader.pending(place, header.id)
-                    ],
-                }
-            )
+
+def _lines(core: SaverCore, thread: str) -> Iterator[str]:
+    """The lines of a thread, in a section of it."""
+    for number, record in sorted(records_of(core, thread).items()):
+        header = record.header
+        place = Place(thread, header.ns)
+        head = core.index.head(thread, header.ns)
+        yield json.dumps(
+            {
+                "thread": thread,
+                "ns": header.ns,
+                "id": header.id,
+                "parent": header.parent,
+                "moved": header.moves or (head is not None and head.number == number),
+                "at_ms": header.at_ms,
+                "version": header.version,
+                "checkpoint": record.checkpoint,
+                "metadata": record.metadata,
+                "channels": {name: _text(core.values.raw(thread, ref)) for name, ref in record.channels.items()},
+                "writes": [
+                    [w.task_path, w.task_id, w.place, w.channel, _text(core.values.raw(thread, w.ref)), w.version]
+                    for w in core.reader.pending(place, header.id)
+                ],
+            }
+        )
 
 
 def imported(core: SaverCore, lines: Iterable[str]) -> int:

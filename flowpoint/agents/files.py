@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -53,6 +53,13 @@ class Files:
         except (FileNotFoundError, NotADirectoryError):
             return False
         return True
+
+    def changed(self, path: str) -> Hashable:
+        """When names last came to a folder or went, to be compared with what was told before; None without a folder."""
+        try:
+            return os.stat(path).st_mtime_ns
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
     def list(self, path: str) -> list[os.DirEntry[str]]:
         """What is in a folder; nothing when there is none."""

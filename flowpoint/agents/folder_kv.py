@@ -21,7 +21,7 @@ import errno
 import os
 import secrets
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple, NoReturn
 
@@ -141,6 +141,14 @@ class FolderKv:
         assert prefix.endswith("/")
         return self._walk(prefix, start, reverse)
 
+    def changed(self, prefix: str) -> Hashable:
+        """See `Kv`."""
+        path = self._path(prefix)
+        try:
+            return self._files.changed(path)
+        except OSError as error:
+            _refuse("look at", path, error)
+
     def _walk(self, folder: str, start: str, reverse: bool) -> Iterator[str]:
         try:
             entries = self._files.list(self._path(folder))
@@ -148,7 +156,11 @@ class FolderKv:
             _refuse("list", self._path(folder), error)
         # A folder's name is followed by "/" in the keys below it, which decides its place among them.
         names = [entry.name + "/" if entry.is_dir() else entry.name for entry in entries if entry.name[0] != "."]
-        for name in sorted(names, reverse=reverse):
+        names.sort(reverse=reverse)
+        if not start and not any(entry.is_dir() for entry in entries):
+            yield from map(folder.__add__, names)  # as of a long log, which is listed often
+            return
+        for name in names:
             key = folder + name
             if reverse:
                 if start and key >= start and not start.startswith(key):

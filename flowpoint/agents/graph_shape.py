@@ -20,7 +20,8 @@ BRANCH: Final = "branch:to:"
 JOIN: Final = "join:"
 
 # What these store is a value of their type; other channels store more (a pair, a set of names) or nothing.
-_TYPED: Final = (AnyValue, BinaryOperatorAggregate, DeltaChannel, EphemeralValue, LastValue)
+_KEPT: Final = (AnyValue, EphemeralValue, LastValue)
+_TYPED: Final = (*_KEPT, BinaryOperatorAggregate, DeltaChannel)
 
 
 def is_internal(channel: str) -> bool:
@@ -41,6 +42,7 @@ class GraphShape:
     """One graph.
 
     types: the annotations of those channels that hold what their annotation says.
+    kept: those of them that hold what was written last, as it was written.
     is_lax: the state is a pydantic model, which converts values when a node reads them.
     triggers: for each node, the channels that trigger it, in the framework's order.
     handlers: for nodes that have one, the node that handles their errors.
@@ -49,6 +51,7 @@ class GraphShape:
 
     channels: frozenset[str]
     types: dict[str, Any]
+    kept: frozenset[str]
     is_lax: bool
     nodes: frozenset[str]
     triggers: dict[str, tuple[str, ...]]
@@ -77,6 +80,7 @@ def _shape(builder: Any) -> GraphShape:
     return GraphShape(
         channels=frozenset(builder.channels),
         types={name: channel.ValueType for name, channel in builder.channels.items() if isinstance(channel, _TYPED)},
+        kept=frozenset(name for name, channel in builder.channels.items() if isinstance(channel, _KEPT)),
         is_lax=hasattr(builder.state_schema, "__pydantic_core_schema__"),
         nodes=frozenset(builder.nodes),
         triggers={name: tuple(sorted(channels)) for name, channels in triggers.items()},

@@ -1,4 +1,4 @@
-"""The ordered keys and values that everything of an agent's memory is kept in, as an interface, and one in memory.
+"""The ordered keys and values that everything of an agent's memory is kept in, as an interface.
 
 A key is text, parts divided by "/": `t/<thread>/c/<number>`. Parts come from `part`, so that a key is a path on every
 file system and a name in every object store. Order is by the bytes of the key.
@@ -16,16 +16,15 @@ Not here: what the entries mean (`envelope`, `log`), files and databases (`folde
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from enum import Enum
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final, NewType, Protocol
 from urllib.parse import unquote_to_bytes
 
-from flowpoint.agents.holders import Holders, LocalHolders
+from flowpoint.agents.holders import Holders
 from flowpoint.agents.remembered import Remembered
 
 Entry = tuple[str, bytes]
@@ -64,6 +63,9 @@ class Kv(Protocol):
 
     def keys(self, prefix: str, *, start: str = "", reverse: bool = False) -> Iterator[str]:
         """Like `scan`, without the values."""
+
+    def changed(self, prefix: str) -> Hashable:
+        """Something that is another whenever keys right below `prefix` have come or gone. `indexed` stores need not tell."""
 
     def create(
         self,
@@ -145,71 +147,3 @@ def children(kv: Kv, prefix: str) -> Iterator[Part]:
         name = key[len(prefix) :].partition("/")[0]
         yield Part(name)
         start = f"{prefix}{name}0"
-
-
-class MemoryKv:
-    """Keys and values in memory: for tests, and for graphs whose memory may go with the process."""
-
-    indexed = True
-
-    def __init__(self) -> None:
-        self.remembered = Remembered()
-        self.holders: Holders = LocalHolders()
-        self._values: dict[str, bytes] = {}
-        self._order: list[str] = []
-
-    def get(self, key: str) -> bytes | None:
-        """See `Kv`."""
-        return self._values.get(key)
-
-    def has(self, key: str) -> bool:
-        """See `Kv`."""
-        return key in self._values
-
-    def scan(self, prefix: str, *, start: str = "", reverse: bool = False) -> Iterator[Entry]:
-        """See `Kv`."""
-        for key in self.keys(prefix, start=start, reverse=reverse):
-            value = self._values.get(key)
-            if value is not None:
-                yield key, value
-
-    def keys(self, prefix: str, *, start: str = "", reverse: bool = False) -> Iterator[str]:
-        """See `Kv`."""
-        low = bisect_left(self._order, prefix)
-        high = bisect_left(self._order, after(prefix)) if prefix else len(self._order)
-        if reverse:
-            return iter(self._order[low : bisect_left(self._order, start, hi=high) if start else high][::-1])
-        return iter(self._order[bisect_left(self._order, start, lo=low, hi=high) : high])
-
-    def create(
-        self,
-        key: str,
-        value: bytes,
-        *,
-        beside: Sequence[Entry] = (),
-        gone: Sequence[str] = (),
-        sync: bool = True,
-        looked: bool = False,
-    ) -> bool:
-        """See `Kv`."""
-        if key in self._values:
-            return False
-        self.write([*beside, (key, value)], gone, sync=sync)
-        return True
-
-    def write(self, puts: Iterable[Entry], deletes: Iterable[str] = (), *, sync: bool = True) -> None:
-        """See `Kv`."""
-        for key, value in puts:
-            if key not in self._values:
-                insort(self._order, key)
-            self._values[key] = value
-        for key in deletes:
-            if self._values.pop(key, None) is not None:
-                del self._order[bisect_left(self._order, key)]
-
-    def section(self, thread: Part, kind: Section) -> AbstractContextManager[None]:
-        """See `Kv`. One thread of execution at a time is the caller's duty."""
-        return nullcontext()
-
-    def close(self) -> None:
-        """See `Kv`."""

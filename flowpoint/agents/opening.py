@@ -1,4 +1,4 @@
-"""What every saver is opened with, and the core that these options make.
+"""Opening a saver: what it takes beside its path, and the core that these options make.
 
 Not here: where a saver keeps its entries (`rocks`, `folder`).
 """
@@ -6,10 +6,12 @@ Not here: where a saver keeps its entries (`rocks`, `folder`).
 from __future__ import annotations
 
 import itertools
+import os
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypedDict, get_args
+from typing import Any, ClassVar, Self, TypedDict, Unpack, get_args
 
 from flowpoint.agents.appending import World
 from flowpoint.agents.conflicts import Event, OnConflict
@@ -17,6 +19,7 @@ from flowpoint.agents.core import SaverCore, Sizes
 from flowpoint.agents.encryption import AesGcmSealer
 from flowpoint.agents.kv import Kv
 from flowpoint.agents.reading import Upgrade
+from flowpoint.agents.saver import CoreSaver
 from flowpoint.agents.serde import StrictSerde
 from flowpoint.errors import ConfigError
 
@@ -38,22 +41,73 @@ class SaverOptions(TypedDict, total=False):
     what it raises is logged: it cannot undo what happened."""
 
 
-def core_on(
-    kv: Kv,
-    sizes: Sizes,
-    *,
-    alone: bool,
-    types: Iterable[Any] = (),
-    schema: Upgrade | None = None,
-    on_conflict: OnConflict = "branch",
-    keys: Mapping[str, bytes] | None = None,
-    on_event: Callable[[Event], None] | None = None,
-) -> SaverCore:
-    """The core of a saver with these `SaverOptions`. `alone`: no other process writes to the store meanwhile.
+class LocalSaver(CoreSaver, ABC):
+    """A saver on a folder of this machine: how its kinds are opened. Use `RocksSaver` or `FolderSaver`."""
+
+    scheme: ClassVar[str]
+    """What the path of `from_conn_string` may begin with, followed by `://`."""
+    sizes: ClassVar[Sizes]
+    keeps_others_out: ClassVar[bool]
+    """Whether no other process writes to the store while this one has it open for writing."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        types: Iterable[Any] = (),
+        schema: Upgrade | None = None,
+        on_conflict: OnConflict = "branch",
+        keys: Mapping[str, bytes] | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        read_only: bool = False,
+    ) -> None:
+        """Open the store, which need not exist yet.
+
+        Args:
+            path: the folder.
+            types: see `SaverOptions`, as for those that follow.
+            schema: how checkpoints of older code become those of today's.
+            on_conflict: what to do when two runs of one thread meet.
+            keys: encrypt with these.
+            on_event: called with every conflict, late write and note.
+            read_only: only look, beside who writes; there must be a store.
+
+        Raises:
+            ConfigError: an option cannot be used.
+            StoreInUseError: another process has it open for writing, and keeps others out.
+            UsageError: there is no store, and it is to be read.
+        """
+        super().__init__(
+            core_on(
+                self._store(path, read_only=read_only),
+                self.sizes,
+                alone=self.keeps_others_out and not read_only,
+                types=types,
+                schema=schema,
+                on_conflict=on_conflict,
+                keys=keys,
+                on_event=on_event,
+            )
+        )
+
+    @staticmethod
+    @abstractmethod
+    def _store(path: str | os.PathLike[str], *, read_only: bool) -> Kv:
+        """The entries of a folder."""
+
+    @classmethod
+    def from_conn_string(cls, conn_string: str, **options: Any) -> Self:
+        """A saver for a path, which may begin with its kind's scheme; a context manager like every saver."""
+        return cls(conn_string.removeprefix(f"{cls.scheme}://"), **options)
+
+
+def core_on(kv: Kv, sizes: Sizes, *, alone: bool, **options: Unpack[SaverOptions]) -> SaverCore:
+    """The core of a saver with these options. `alone`: no other process writes to the store meanwhile.
 
     Raises:
         ConfigError: an option cannot be used; the store is closed again.
     """
+    keys, on_conflict = options.get("keys"), options.get("on_conflict", "branch")
     try:
         if on_conflict not in get_args(OnConflict):
             raise ConfigError(
@@ -61,13 +115,13 @@ def core_on(
             )
         return SaverCore(
             kv,
-            StrictSerde(types),
+            StrictSerde(options.get("types", ())),
             system_world(),
             sizes,
             sealer=None if keys is None else AesGcmSealer(keys),
-            schema=schema,
+            schema=options.get("schema"),
             on_conflict=on_conflict,
-            on_event=on_event,
+            on_event=options.get("on_event"),
             alone=alone,
         )
     except BaseException:

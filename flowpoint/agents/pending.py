@@ -177,9 +177,8 @@ class _Mover:
             parsed = parse_path(parsed.caller)
         if isinstance(parsed, NodePath) and parsed.node in self._renamed:
             raise SchemaError(
-                f"{self._stored.where()}: cannot rename node {parsed.node!r}: it is pending and the call {path!r} "
-                "inside of "
-                f"it has finished, which would be made again; let the thread finish this step with the old code first"
+                f"{self._stored.where()}: cannot rename node {parsed.node!r}: it is pending and the call {path!r} inside "
+                "of it has finished, which would be made again; let the thread finish this step with the old code first"
             )
 
     def _with_interrupts(self, write: PendingWrite, id: str, path: str) -> PendingWrite:
@@ -200,6 +199,5 @@ class _Mover:
                 return dataclasses.replace(interrupt, id=interrupt_id(new_ns, answered))
         raise SchemaError(
             f"{self._stored.where()}: cannot follow the interrupt {interrupt.id} to the new name of node {node!r}: it "
-            "is "
-            f"inside a sub-graph, whose checkpoints lie under the old name; answer it with the old code first"
+            "is inside a sub-graph, whose checkpoints lie under the old name; answer it with the old code first"
         )

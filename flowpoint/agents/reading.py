@@ -253,6 +253,10 @@ class Reader:
             self.index.refresh(thread)
             return thread if self.index.namespaces(thread) else None
 
+    def newest(self, thread: str) -> Iterator[tuple[Place, Head]]:
+        """The checkpoints of a thread in all namespaces, newest first. Nothing of them is read."""
+        return self._newest(self._places(thread, None, None), None, None)
+
     def listed(
         self,
         *,

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from flowpoint.agents.core import SaverCore
-from flowpoint.agents.entry_names import cut_name, number_of, root
+from flowpoint.agents.entry_names import commits_prefix, cut_name, number_of, root
 from flowpoint.agents.stored_index import StoredIndex
 from flowpoint.errors import DamagedStoreError
 
@@ -42,7 +42,7 @@ def remove_all(core: SaverCore, thread: str) -> None:
 
 def unneeded_commits(core: SaverCore, thread: str) -> Iterator[str]:
     """The commits of a thread that the log can do without, whether they are checkpoints that count or not."""
-    for key in core.kv.keys(f"{root(thread)}c/"):
+    for key in core.kv.keys(commits_prefix(thread)):
         if not core.index.is_needed(thread, number_of(key)):
             yield key
 

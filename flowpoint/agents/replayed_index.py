@@ -3,7 +3,12 @@
 Whoever removes entries of a thread first leaves a mark (`g/<number>`): who has replayed the log begins anew, before its
 numbers have gaps.
 
-Invariants: a number that is missing, and that no cut has removed, is damage, not the end of the log. A commit that cannot
+Who follows a log looks only for the next number, and so would not see that commits are lost: those it has read long ago,
+or the next one while there are later ones, whose place it would take. So whenever names have come to the log or gone that
+it did not make itself, it looks at all of them.
+
+Invariants: a number that is missing, and that no cut has removed, is damage, not the end of the log, and is told before
+anything is appended; so is a log that ends before what was read of it. A commit that cannot
 be read is as one that is missing: a later cut that does not keep it ends its importance, so that a damaged thread can be
 deleted, and is so for everybody at once.
 Not here: logs with an index beside them (`stored_index`).
@@ -12,10 +17,10 @@ Not here: logs with an index beside them (`stored_index`).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Final
 
-from flowpoint.agents.entry_names import commit_name, cut_name, number_of, root
+from flowpoint.agents.entry_names import commit_name, commits_prefix, cut_name, number_of, root
 from flowpoint.agents.envelope import CUT, Header
 from flowpoint.agents.every_thread import UNREADABLE
 from flowpoint.agents.kv import Entry, Kv
@@ -38,13 +43,18 @@ class _View:
         self.numbers: dict[tuple[str, str], int] = {}
         self.order: dict[str, dict[int, str]] = {}
         self.quiet: dict[int, tuple[str, str]] = {}
+        self.needed: set[str] = set()
+        """The names of the commits that have to be there, as far as the log was read."""
+        self.seen: Hashable = None
+        """How the log's names were when none was missing, by `Kv.changed`."""
 
     def apply(self, header: Header) -> None:
         """Take in the next commit."""
         self._pass(header.number)
         if header.kind == CUT:
-            self._cut(header.extra)
+            self._cut(header)
             return
+        self.needed.add(commit_name(header.thread, header.number))
         if header.is_quiet:
             self.quiet[header.number] = header.ns, header.id
             return
@@ -70,8 +80,8 @@ class _View:
         self.numbers[ns, here.id] = here.number
         order[here.number] = here.id
 
-    def _cut(self, extra: Any) -> None:
-        kept, heads, _why = extra
+    def _cut(self, header: Header) -> None:
+        kept, heads, _why = header.extra
         numbers = set(kept)
         self.last_cut = self.tip
         for number in sorted(numbers & self.quiet.keys()):
@@ -83,6 +93,8 @@ class _View:
         orders = {ns: {n: i for n, i in order.items() if n in numbers} for ns, order in self.order.items()}
         self.order = {ns: order for ns, order in orders.items() if order}
         self.heads = {ns: Head(*head) for ns, head in heads.items()}
+        counted = {self.tip}.union(*self.order.values())
+        self.needed = {commit_name(header.thread, number) for number in counted}
 
 
 class ReplayedIndex:
@@ -128,7 +140,9 @@ class ReplayedIndex:
 
     def appended(self, header: Header) -> None:
         """See `Index`."""
-        self._view(header.thread).apply(header)
+        view = self._view(header.thread)
+        view.apply(header)
+        view.seen = self._kv.changed(commits_prefix(header.thread))
 
     def refresh(self, thread: str) -> None:
         """See `Index`."""
@@ -147,12 +161,29 @@ class ReplayedIndex:
             self._follow(thread, view)
         except UNREADABLE:
             # Unless a later cut says that it does not count any more.
-            view = self._views[thread] = self._replayed(thread)
+            anew = self._replayed(thread)
+            if anew.tip < view.tip:
+                raise
+            view = self._views[thread] = anew
         return view
 
     def _follow(self, thread: str, view: _View) -> None:
+        seen = self._kv.changed(commits_prefix(thread))
         while (data := self._kv.get(commit_name(thread, view.tip + 1))) is not None:
             view.apply(self._read(data, thread, view.tip + 1))
+        if seen != view.seen:
+            self._look_for_losses(thread, view)
+            view.seen = seen
+
+    def _look_for_losses(self, thread: str, view: _View) -> None:
+        there = set(self._kv.keys(commits_prefix(thread)))
+        following = commit_name(thread, view.tip + 1)
+        lost = view.needed - there
+        if max(there, default="") > following and self._kv.get(following) is None:
+            # The numbers come in order, so that this one was there when a later one came.
+            lost.add(following)
+        if lost:
+            raise _lost(thread, number_of(min(lost)))
 
     def is_current(self, thread: str) -> bool:
         """See `Index`."""
@@ -163,11 +194,29 @@ class ReplayedIndex:
         return number >= self._view(thread).last_cut
 
     def _replayed(self, thread: str) -> _View:
+        while True:
+            view, unreadable = self._read_all(thread)
+            # Of commits that are made meanwhile a listing may have a later one and not the one before it.
+            if (
+                not view.missing
+                or view.missing in unreadable
+                or self._kv.get(commit_name(thread, view.missing)) is None
+            ):
+                break
+        if view.missing in unreadable:
+            raise unreadable[view.missing]
+        if view.missing:
+            raise _lost(thread, view.missing)
+        return view
+
+    def _read_all(self, thread: str) -> tuple[_View, dict[int, Exception]]:
+        """What the commits of a listing say, and which of them cannot be read."""
         view = _View()
+        view.seen = self._kv.changed(commits_prefix(thread))
         last = next(self._kv.keys(f"{root(thread)}g/", reverse=True), None)
         view.cuts = 0 if last is None else number_of(last)
         unreadable: dict[int, Exception] = {}
-        for key in self._kv.keys(f"{root(thread)}c/"):
+        for key in self._kv.keys(commits_prefix(thread)):
             number = number_of(key)
             try:
                 data = self._kv.get(key)
@@ -176,14 +225,15 @@ class ReplayedIndex:
             except UNREADABLE as error:
                 unreadable[number] = error
                 view.lose(number)
-        if view.missing in unreadable:
-            raise unreadable[view.missing]
-        if view.missing:
-            raise DamagedStoreError(
-                f"cannot read thread {thread!r}: commit {view.missing} is missing, and was not removed; restore the store"
-            )
-        return view
+        return view, unreadable
 
     def _view(self, thread: str) -> _View:
         # Another thread may have pushed it out of the table meanwhile.
         return self._views.get(thread) or self._refreshed(thread)
+
+
+def _lost(thread: str, number: int) -> DamagedStoreError:
+    return DamagedStoreError(
+        f"cannot read thread {thread!r}: commit {number} is missing, and was not removed; restore the store from a good "
+        "copy, or delete the thread"
+    )

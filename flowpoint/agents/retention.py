@@ -22,7 +22,7 @@ from datetime import timedelta
 from typing import Final
 
 from flowpoint.agents.core import SaverCore
-from flowpoint.agents.entry_names import Place, number_of, root, writes_prefix
+from flowpoint.agents.entry_names import Place, commits_prefix, number_of, root, writes_prefix
 from flowpoint.agents.envelope import PUT, Header
 from flowpoint.agents.every_thread import UNREADABLE, EveryThread
 from flowpoint.agents.kv import Part, Section, children, part, text_of
@@ -74,7 +74,9 @@ def expire(core: SaverCore, thread: str, *, keep_last: int | None, ttl: timedelt
     with core.kv.section(part(thread), Section.CUT):
         core.index.refresh(thread)
         records = records_of(core, thread)
-        waiting = {number for number, record in records.items() if _waits(core, record)}
+        tips = _tips(records)
+        # What was asked elsewhere has been answered, or given up by who went on from there.
+        waiting = {number for number in tips if _waits(core, records[number])}
         heads = _heads(core, thread)
         if keep_last is None and not waiting and all(records[head.number].header.at_ms < young for head in heads):
             if records:
@@ -83,7 +85,7 @@ def expire(core: SaverCore, thread: str, *, keep_last: int | None, ttl: timedelt
         wanted = waiting | {head.number for head in heads}
         for head in heads:
             wanted.update(_line(records, head, keep_last or 1))
-        for number in _tips(records):
+        for number in tips:
             if ttl is not None and records[number].header.at_ms >= young:
                 wanted.add(number)
         if ttl is not None and keep_last is None:
@@ -125,7 +127,7 @@ def _delete_runs(core: SaverCore, thread: str, runs: Collection[str]) -> None:
 def _mentions(core: SaverCore, thread: str, runs: Iterable[str]) -> bool:
     """Whether any of these may have put into a thread: text stands in a commit as it is, so none is decoded for this."""
     names = [run.encode("utf-8", "surrogatepass") for run in runs]
-    for key, data in core.kv.scan(f"{root(thread)}c/"):
+    for key, data in core.kv.scan(commits_prefix(thread)):
         _header, body = core.envelopes.read_commit(data, thread, number_of(key))
         if any(name in body for name in names):
             return True
@@ -215,7 +217,7 @@ def _tips(records: Records) -> set[int]:
 
 
 def _waits(core: SaverCore, record: Record) -> bool:
-    """Whether somebody has been asked something that has no later checkpoint yet."""
+    """Whether somebody has been asked something at a checkpoint."""
     header = record.header
     pending = core.reader.pending(Place(header.thread, header.ns), header.id)
     return any(write.channel == _INTERRUPT for write in pending)

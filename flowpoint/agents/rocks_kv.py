@@ -23,7 +23,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Final
 from weakref import WeakSet
@@ -163,6 +163,10 @@ class RocksKv:
         if self._read_only:
             raise UsageError(f"cannot write to {self._path}: it was opened read-only; open it for writing")
         return self._db
+
+    def changed(self, prefix: str) -> Hashable:
+        """See `Kv`: not told."""
+        return None
 
     def section(self, thread: Part, kind: Section) -> AbstractContextManager[None]:
         """See `Kv`. Reading takes no lock: a removal is one batch, and what a scan sees does not change."""

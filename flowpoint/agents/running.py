@@ -3,7 +3,8 @@
 Nobody can tell from a checkpoint whether the run that put it is going or has crashed. So a run that can tell when it
 ends (`retry`) is begun here, and its name travels with its puts: the first takes the thread, the end leaves it.
 
-Invariants: a run that has ended takes nothing any more, whatever of it is still under way.
+Invariants: a run that has ended takes nothing any more, whatever of it is still under way. One that has lost a thread
+puts nothing there any more, also when the thread is free by then.
 
 Not here: who has a thread, among all runs (`holders`); what that means for a put (`conflicts`).
 """
@@ -19,6 +20,7 @@ from threading import Lock
 from flowpoint.agents.entry_names import Place
 from flowpoint.agents.holders import Holders, Leave
 from flowpoint.agents.kv import part
+from flowpoint.errors import ConcurrentRunError
 
 
 class Run:
@@ -35,6 +37,7 @@ class Run:
         self._holders = holders
         self._lock = Lock()
         self._threads: dict[str, Leave] = {}
+        self._lost: set[str] = set()
         self._ended = False
 
     def read(self, place: Place, id: str | None, *, explicit: bool) -> None:
@@ -62,8 +65,21 @@ class Run:
                     return holder
             return self._holders.holder(key) if self._ended else None
 
-    def leave(self, thread: str) -> None:
-        """Let go of a thread before the end."""
+    def check_not_lost(self, thread: str, id: str) -> None:
+        """Refuse to put a checkpoint if an earlier one was refused: nodes may go on running for a while after that.
+
+        Raises:
+            ConcurrentRunError: as said.
+        """
+        if thread in self._lost:
+            raise ConcurrentRunError(
+                f"cannot save checkpoint {id} of thread {thread!r}: its run has lost the thread to another one, so that "
+                "nothing of it is kept; run again"
+            )
+
+    def lose(self, thread: str) -> None:
+        """Let go of a thread before the end, and for good: another run came first."""
+        self._lost.add(thread)
         with self._lock:
             leave = self._threads.pop(part(thread), None)
         if leave is not None:

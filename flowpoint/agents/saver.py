@@ -393,17 +393,20 @@ class _Told:
         layers: Any = config.get("metadata")
         layers = layers.maps if type(layers) is ChainMap else (layers or {},)
         told: dict[str, Any] = {}
+        left_out = self._left_out
         for layer in (*layers, config["configurable"]):
-            if keys := layer.keys() - self._left_out:
-                self._add(layer, sorted(keys), told)
+            if not layer.keys() <= left_out:
+                self._add(layer, told)
         if not told and metadata.keys() <= _FRAMEWORKS_OWN:
             return metadata
         return get_serializable_checkpoint_metadata({"metadata": told}, metadata)
 
-    def _add(self, layer: Mapping[str, Any], keys: list[str], told: dict[str, Any]) -> None:
-        for key in keys:
+    def _add(self, layer: Mapping[str, Any], told: dict[str, Any]) -> None:
+        for key, value in layer.items():
+            if key in self._left_out:
+                continue
             if not key.startswith("__"):
-                told.setdefault(key, layer[key])
+                told.setdefault(key, value)
             elif len(self._left_out) < _LEFT_OUT_MAX:
                 self._left_out.add(key)
 

@@ -27,6 +27,7 @@ from itertools import chain
 from typing import Any
 
 from langgraph.checkpoint.serde.types import INTERRUPT, _DeltaSnapshot
+from langgraph.constants import START
 
 from flowpoint.agents.fits import checker
 from flowpoint.agents.graph_shape import GraphShape, is_internal, shapes_of
@@ -94,9 +95,8 @@ class Schema:
         """
         if stored.version > self.version:
             raise SchemaError(
-                f"{stored.where()}: cannot read it: it was written by version {stored.version} of the schema, and "
-                "this code "
-                f"has version {self.version}; deploy the newer code again"
+                f"{stored.where()}: cannot read it: it was written by version {stored.version} of the schema, and this "
+                f"code has version {self.version}; deploy the newer code again"
             )
         upgraded = stored
         if stored.version != self.version:
@@ -107,6 +107,8 @@ class Schema:
                 versions_seen=dict(stored.versions_seen),
                 notes=list(stored.notes),
             )
+            if START in upgraded.channels:
+                self._refuse_unread(upgraded)
         shape = self._shapes.get(stored.graph)
         if shape is not None:
             self._carry_orphans(upgraded, shape)
@@ -123,19 +125,10 @@ class Schema:
         `version` is the one that the value was written with: that of the checkpoint, or of the put of pending writes.
 
         A stand-in does for what a migration is going to convert, and for a channel that the code no longer has: its
-        class may have gone with it, and it is only carried along.
+        class may have gone with it, and it is only carried along. So may that of a part of the input.
         """
         shape = self._shapes.get(graph_path(checkpoint_ns))
-        return version == self.version and not (shape is not None and _is_orphan(channel, shape))
-
-    def check_channels(self, values: Mapping[str, Any]) -> None:
-        """Compare the values of the graph's channels with their annotations.
-
-        Raises:
-            SchemaError: a value is certainly of another type.
-        """
-        for problem in self._misfits(values, ""):
-            raise SchemaError(problem)
+        return version == self.version and (shape is None or (channel != START and not _is_orphan(channel, shape)))
 
     def check(self, threads: Iterable[Stored]) -> CheckReport:
         """What `upgrade` would do with the heads of these threads, without a run and without changing anything."""
@@ -182,9 +175,8 @@ class Schema:
             move_tasks(upgraded, shape, {old: self._renamed(stored.graph, at) for old, at in versions.items()})
         elif renamed and stored.pending_writes:
             raise SchemaError(
-                f"{stored.where()}: cannot rename nodes of the sub-graph {stored.graph!r} while tasks of it are "
-                "pending: its "
-                f"graph is not known; add the compiled sub-graph itself as a node"
+                f"{stored.where()}: cannot rename nodes of the sub-graph {stored.graph!r} while tasks of it are pending: "
+                "its graph is not known; add the compiled sub-graph itself as a node"
             )
         upgraded.note(f"brought from version {stored.version} of the schema to {self.version}")
         return upgraded
@@ -234,6 +226,8 @@ class Schema:
 
     def _refuse_unread(self, stored: Stored) -> None:
         shape = self._shapes.get(stored.graph)
+        if shape is not None:
+            _leave_out_of_input(stored, shape)
         writes = ((write.channel, write.value) for write in stored.pending_writes)
         for channel, value in chain(stored.channels.items(), writes):
             if shape is not None and _is_orphan(channel, shape):
@@ -241,9 +235,8 @@ class Schema:
             unread = _stored_object(value)
             if unread is not None:
                 raise SchemaError(
-                    f"{stored.where()}: channel {channel!r} holds a stored {unread.type_name} that the code cannot "
-                    "read, and no "
-                    f"migration converts it: {unread.reason}"
+                    f"{stored.where()}: channel {channel!r} holds a stored {unread.type_name} that the code cannot read, "
+                    f"and no migration converts it: {unread.reason}"
                 )
 
     def _refuse_moved_graphs(self, stored: Stored, renamed: Mapping[str, str]) -> None:
@@ -252,9 +245,8 @@ class Schema:
             path = f"{stored.graph}|{new}" if stored.graph else new
             if new in pending and path in self._shapes:
                 raise SchemaError(
-                    f"{stored.where()}: cannot rename node {old!r}: it is a sub-graph and pending, and its "
-                    "checkpoints lie "
-                    f"under the old name; let the thread finish this step with the old code first"
+                    f"{stored.where()}: cannot rename node {old!r}: it is a sub-graph and pending, and its checkpoints "
+                    "lie under the old name; let the thread finish this step with the old code first"
                 )
 
     # ------------------------------------------------------------------ comparing
@@ -314,6 +306,25 @@ class CheckReport:
 
 def _is_orphan(channel: str, shape: GraphShape) -> bool:
     return channel not in shape.channels and not is_internal(channel)
+
+
+def _leave_out_of_input(stored: Stored, shape: GraphShape) -> None:
+    """Leave out of what waits as input, or once did, what cannot be read and no node would get: the graph has no such key.
+
+    A sub-graph is given the whole state of the graph above, also what it does not take.
+    """
+    waiting = stored.channels.get(START)
+    if not isinstance(waiting, dict):
+        return
+    unread = {name: _stored_object(value) for name, value in waiting.items() if name not in shape.channels}
+    for name, found in unread.items():
+        if found is not None:
+            stored.note(
+                f"the input has a {found.type_name} under {name!r}, which the code cannot read: it is left out, as the "
+                "graph has no such key"
+            )
+    kept = {name: value for name, value in waiting.items() if unread.get(name) is None}
+    stored.channels = {**stored.channels, START: kept}
 
 
 def _missing_nodes(stored: Stored, shape: GraphShape) -> list[str]:

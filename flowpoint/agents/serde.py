@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Iterable
 from datetime import timedelta, timezone
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import msgpack
@@ -28,27 +28,12 @@ from langgraph.types import Command, Interrupt, Overwrite, PregelTask, Send, Sta
 from flowpoint.agents.encryption import SEALED
 from flowpoint.agents.stored import StoredObject
 from flowpoint.agents.types import classes_in, with_named_classes
+from flowpoint.agents.values import ValueSerde
 from flowpoint.codec.registry import PYDANTIC_REST, Shape, TypeRegistry
 from flowpoint.codec.values import Codec, refuse_mistaken
 from flowpoint.errors import BadRecordError, SealError, UnknownTypeError
 
-__all__ = ["StrictSerde", "TypedSerde", "ValueSerde", "framework_types"]
-
-
-class ValueSerde(Protocol):
-    """What a saver needs to know about values."""
-
-    def encode(self, value: Any, *, thread: str, channel: str) -> bytes:
-        """The bytes of a value."""
-
-    def decode(self, data: bytes, *, thread: str, channel: str) -> Any:
-        """The value that these bytes stand for."""
-
-    def decode_old(self, data: bytes, *, thread: str, channel: str) -> Any:
-        """As `decode`, for bytes that the schema is going to bring up to date."""
-
-    def with_types(self, types: Iterable[Any]) -> Self:
-        """One that knows these classes too."""
+__all__ = ["StrictSerde", "TypedSerde", "framework_types"]
 
 
 class StrictSerde:

@@ -12,11 +12,12 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Unpack
+from contextlib import contextmanager, suppress
+from typing import Any, Final, Unpack
 
 from flowpoint.agents.core import SaverCore, stored_of
 from flowpoint.agents.entry_names import Place
+from flowpoint.agents.every_thread import UNREADABLE
 from flowpoint.agents.files import Files
 from flowpoint.agents.folder import FolderSaver
 from flowpoint.agents.folder_kv import FolderKv
@@ -29,6 +30,9 @@ from flowpoint.agents.schema import CheckReport, Schema
 from flowpoint.agents.serde import StrictSerde
 from flowpoint.agents.stored import StoredObject
 from flowpoint.errors import FlowPointError, NotFoundError, StorageError, UnknownTypeError, UsageError
+
+_SHOWN_MAX: Final = 5
+"""How many of the right names an error about a wrong one shows."""
 
 
 class LookingSerde(StrictSerde):
@@ -135,10 +139,11 @@ def found(core: SaverCore, thread: str, ns: str, id: str | None) -> Saved:
         return saved
     ids = [head.id for head in core.index.newest(thread, ns)]
     if not ids:
-        raise NotFoundError(f"there is no thread {thread!r}" + (f" with namespace {ns!r}" if ns else ""))
+        spaces = ", ".join(map(repr, spaces_of(core, thread)[:_SHOWN_MAX]))
+        raise NotFoundError(f"thread {thread!r} has no namespace {ns!r}; give one of those it has with --ns: {spaces}")
     matching = [one for one in ids if id and (one.startswith(id) or one.endswith(id))]
     if len(matching) != 1:
-        several = f"; give its end: {', '.join(one[-6:] for one in matching[:5])}" if matching else ""
+        several = f"; give its end: {', '.join(one[-6:] for one in matching[:_SHOWN_MAX])}" if matching else ""
         raise NotFoundError(
             f"{len(matching) or 'no'} checkpoints of thread {thread!r} match {id!r}"
             + (several or "; `flowpoint threads history` shows their ids")
@@ -171,9 +176,10 @@ def is_taken_in(core: SaverCore, saved: Saved) -> bool:
     for head in core.index.newest(*place):
         if head.number <= saved.number:
             return False
-        record = core.reader.indexed(place, head)
-        if record is not None and record.header.parent == saved.id:
-            return True
+        with suppress(*UNREADABLE):  # nobody can tell what that one was made from
+            record = core.reader.indexed(place, head)
+            if record is not None and record.header.parent == saved.id:
+                return True
     return False
 
 

@@ -9,19 +9,22 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Final
 
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.constants import END, START
 from langgraph.errors import InvalidUpdateError
 
 from flowpoint.agents.conflicts import token
+from flowpoint.agents.fits import checker
 from flowpoint.agents.graph_shape import GraphShape, is_internal, shapes_of
 from flowpoint.agents.reading import Saved
 from flowpoint.agents.saver import CoreSaver
 from flowpoint.agents.shell_code import as_users
-from flowpoint.agents.stored import graph_path
+from flowpoint.agents.stored import StoredObject, graph_path
 from flowpoint.errors import FlowPointError, UsageError
+
+_JSON_TYPES: Final = frozenset({bool, int, float, str, list, dict})
 
 
 def fork(saver: CoreSaver, saved: Saved, values: Mapping[str, Any]) -> str:
@@ -34,6 +37,7 @@ def fork(saver: CoreSaver, saved: Saved, values: Mapping[str, Any]) -> str:
                 f"cannot set {channel!r}: the thread has {', '.join(known)}{_nearest(channel, known)}; set one of these, "
                 "or give the graph with --graph"
             )
+        _check_plain(channel, saved.values.get(channel))
     versions = dict(old["channel_versions"])
     version = saver.get_next_version(max(versions.values(), default=None))
     versions.update(dict.fromkeys(values, version))
@@ -60,6 +64,16 @@ def fork(saver: CoreSaver, saved: Saved, values: Mapping[str, Any]) -> str:
     return str(checkpoint["id"])
 
 
+def _check_plain(channel: str, there: Any) -> None:
+    """Refuse to put what JSON makes in the place of what it does not make: code that runs would not know it."""
+    if there is None or type(there) in _JSON_TYPES:
+        return
+    kind = there.type_name if isinstance(there, StoredObject) else type(there).__name__
+    raise UsageError(
+        f"cannot set {channel!r}: it holds a {kind}, and JSON makes none; set it by `graph.update_state(...)` in a program"
+    )
+
+
 def fork_with_graph(
     saver: CoreSaver, saved: Saved, values: Mapping[str, Any], builder: Any, as_node: str | None
 ) -> str:
@@ -77,7 +91,7 @@ def fork_with_graph(
     thread, ns = saved.place
     shape = shapes_of(builder).get(graph_path(ns))
     if shape is not None:
-        _check_names(shape, values, as_node)
+        _check(shape, values, as_node)
     config: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ns, "checkpoint_id": saved.id}}
     what = f"cannot fork thread {thread!r}"
     try:
@@ -91,12 +105,19 @@ def fork_with_graph(
     return str(made["configurable"]["checkpoint_id"])
 
 
-def _check_names(shape: GraphShape, values: Mapping[str, Any], as_node: str | None) -> None:
+def _check(shape: GraphShape, values: Mapping[str, Any], as_node: str | None) -> None:
     channels = sorted(name for name in shape.channels if not is_internal(name))
     for channel in values:
         if channel not in channels:
             raise UsageError(
                 f"cannot set {channel!r}: the graph has {', '.join(channels)}{_nearest(channel, channels)}"
+            )
+        check = checker(shape.types[channel], is_lax=shape.is_lax) if channel in shape.kept else None
+        misfit = None if check is None else check(values[channel])
+        if misfit is not None:
+            raise UsageError(
+                f"cannot set {channel!r}: {misfit}; where JSON makes no such value, set it by "
+                "`graph.update_state(...)` in a program"
             )
     nodes = sorted(shape.nodes)
     if as_node is not None and as_node not in (*nodes, START, END):

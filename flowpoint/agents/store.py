@@ -36,7 +36,7 @@ from langgraph.store.base import (
     validate_op_namespace,
 )
 
-from flowpoint.agents.kv import Section, part
+from flowpoint.agents.kv import Part, Section, part, text_of
 from flowpoint.agents.rocks_kv import RocksKv
 from flowpoint.codec.shortened import shortened
 from flowpoint.errors import BadRecordError, DamagedStoreError, UsageError
@@ -66,30 +66,36 @@ class _Stored:
         """
         try:
             fields = [list(self.namespace), self.key, self.value, self.created, self.updated, self.ttl, self.expires]
-            return json.dumps(fields, allow_nan=False).encode()
-        except (TypeError, ValueError) as error:
+            data = json.dumps(fields, allow_nan=False).encode()  # which refuses what contains itself
+            _check_keys(self.value)
+        except (TypeError, ValueError, RecursionError) as error:
             raise BadRecordError(
                 f"cannot store item {self.key!r} of {self.namespace}: {error}; a store holds what JSON can"
             ) from error
+        return data
 
     @classmethod
-    def of(cls, data: bytes) -> _Stored:
-        """The item of some bytes.
+    def of(cls, name: str, data: bytes) -> _Stored:
+        """The item of an entry.
 
         Raises:
-            DamagedStoreError: they are not of an item.
+            DamagedStoreError: its bytes are not of an item.
         """
         try:
             fields = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise DamagedStoreError(f"cannot read an item: its bytes are damaged ({error}); remove it") from error
+            raise DamagedStoreError(
+                f"cannot read the item {_shown_name(name)}: its bytes are damaged ({error}); delete it"
+            ) from error
         match fields:
             case [
                 list(namespace), str(key), dict(value), int(created), int(updated),
                 int() | float() | None as ttl, int() | None as expires,
             ] if all(type(label) is str for label in namespace):  # fmt: skip
                 return cls(tuple(namespace), key, value, created, updated, ttl, expires)
-        raise DamagedStoreError(f"cannot read an item: its bytes are of no item ({shortened(fields)}); remove it")
+        raise DamagedStoreError(
+            f"cannot read the item {_shown_name(name)}: its bytes are of no item ({shortened(fields)}); delete it"
+        )
 
 
 class RocksStore(BaseStore):
@@ -161,10 +167,23 @@ class RocksStore(BaseStore):
         return await asyncio.to_thread(self.batch, list(ops))
 
     def sweep_ttl(self) -> int:
-        """Remove what has expired; how many items."""
+        """Remove what has expired; how many items.
+
+        Raises:
+            DamagedStoreError: an item cannot be read; the others are done.
+        """
+        gone: list[str] = []
+        damaged: list[DamagedStoreError] = []
         with self._kv.section(_SECTION, Section.CUT):
-            gone = [name for name, data in self._kv.scan("s/") if _is_expired(_Stored.of(data))]
+            for name, data in self._kv.scan("s/"):
+                try:
+                    if _is_expired(_Stored.of(name, data)):
+                        gone.append(name)
+                except DamagedStoreError as error:
+                    damaged.append(error)
             self._kv.write([], gone)
+        if damaged:
+            raise DamagedStoreError(f"cannot sweep {len(damaged)} items; the others are done: {damaged[0]}")
         return len(gone)
 
     # ------------------------------------------------------------------ reading
@@ -186,12 +205,12 @@ class RocksStore(BaseStore):
 
     def _found(self, name: str) -> _Stored | None:
         data = self._kv.get(name)
-        found = None if data is None else _Stored.of(data)
+        found = None if data is None else _Stored.of(name, data)
         return None if found is None or _is_expired(found) else found
 
     def _below(self, namespace: tuple[str, ...]) -> Iterator[_Stored]:
-        for _key, data in self._kv.scan(_prefix(namespace)):
-            stored = _Stored.of(data)
+        for name, data in self._kv.scan(_prefix(namespace)):
+            stored = _Stored.of(name, data)
             if not _is_expired(stored):
                 yield stored
 
@@ -244,6 +263,30 @@ def _prefix(namespace: tuple[str, ...]) -> str:
 
 def _name(namespace: tuple[str, ...], key: str) -> str:
     return f"{_prefix(namespace)}={part(key)}"
+
+
+def _shown_name(name: str) -> str:
+    """The key and namespace of an entry, for messages; a long text is shown cut, as in the entry's name."""
+    *labels, key = name.split("/")[1:]
+    return f"{text_of(Part(key[1:]))!r} of {tuple(text_of(Part(label)) for label in labels)}"
+
+
+def _check_keys(value: object) -> None:
+    """Refuse what JSON would take silently for something else: 1 for "1", of which one would replace the other.
+
+    Raises:
+        TypeError: a dict has a key that is no text.
+    """
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            for key in one:
+                if not isinstance(key, str):
+                    raise TypeError(f"the key {key!r} of a dict is no text")
+            waiting.extend(one.values())
+        elif isinstance(one, (list, tuple)):
+            waiting.extend(one)
 
 
 def _now() -> int:

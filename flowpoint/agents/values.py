@@ -194,7 +194,7 @@ class Values:
         if type(ref) is bytes:
             return ref
         if ref[0] == BLOB:
-            return self._content(thread, ref[1])
+            return self._proved(thread, ref[1])
         return list(self._elements(thread, ref))
 
     def _elements(self, thread: str, ref: Ref) -> Iterator[bytes]:
@@ -227,6 +227,13 @@ class Values:
             return data
         return self._sealer.open(data, _place(thread, key), f"entry {key.hex()} of thread {thread!r}")
 
+    def _proved(self, thread: str, key: bytes) -> bytes:
+        """A content that nobody decodes, so that nothing else would tell that it is not the one it is named by."""
+        content = self._content(thread, key)
+        if self._sealer is None and sha256(content).digest()[:_KEY_BYTES] != key:
+            raise _damaged(thread, key, "it is not what it is named by")
+        return content
+
     # ------------------------------------------------------------------ keeping and copying
 
     def keys(self, thread: str, ref: Ref) -> Iterator[bytes]:
@@ -244,7 +251,7 @@ class Values:
         if type(ref) is bytes:
             return ref
         if ref[0] == BLOB:
-            return [BLOB, self._named(target, self._content(source, ref[1]), out)]
+            return [BLOB, self._named(target, self._proved(source, ref[1]), out)]
         return self._save_list(target, list(self._elements(source, ref)), out)
 
 

@@ -16,7 +16,7 @@ import click
 from flowpoint.cli import completion, output
 from flowpoint.cli.threads_store import (
     checkpoints_of,
-    chosen,
+    first_space,
     keys_of,
     ns_option,
     opened,
@@ -39,9 +39,25 @@ if TYPE_CHECKING:
 @click.option(
     "--at", default=None, metavar="ID", help="After which checkpoint; the beginning or end of its id will do."
 )
-@click.option("--set", "settings", multiple=True, metavar="CHANNEL=JSON", help="A value of the new checkpoint.")
-@click.option("--as-node", default=None, help="Update as if this node had written the values; needs --graph.")
-@click.option("--graph", default=None, metavar="MODULE:NAME", help="The uncompiled graph.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="CHANNEL=JSON",
+    help="A value of the new checkpoint: in place of the old one, or with --graph through the channel's reducer.",
+)
+@click.option(
+    "--as-node",
+    default=None,
+    metavar="NODE",
+    help="As if this node had written the values: what runs next is what follows it. Needs --graph.",
+)
+@click.option(
+    "--graph",
+    default=None,
+    metavar="MODULE:NAME",
+    help="The uncompiled graph: only the code knows reducers, and what follows a node.",
+)
 @click.option("--schema", default=None, metavar="MODULE:NAME", help="What `Schema.of` made, when the thread has one.")
 @types_option
 @ns_option
@@ -59,10 +75,15 @@ def fork(
     ns: str,
     as_json: bool,
 ) -> None:
-    """Go back to a checkpoint, with other values; the fork becomes the head, and nothing is lost."""
+    """Go back to a checkpoint, with other values; the fork becomes the head, and nothing is lost.
+
+    Without --graph, what runs next is what was to run next at that checkpoint.
+    """
     if as_node and not graph:
         raise UsageError(
-            "cannot fork --as-node: what follows a node is in the code; give the graph with --graph module:name"
+            f"cannot fork as node {as_node!r}: a store knows what is to run next, but what follows a node is in the code "
+            "of the graph (an edge, or a function of the values); give it with --graph module:name, or leave --as-node "
+            "out to go on with what was to run next at that checkpoint"
         )
     if graph is None and (schema or types):
         raise UsageError(
@@ -105,7 +126,9 @@ def prune(
         )
     ttl = None if older_than is None else _age(older_than)
     with opened(store, keys, change=True) as saver:
-        gone = saver.expire(None if thread is None else chosen(saver, thread), keep_last=keep_last, ttl=ttl)
+        if thread is not None:
+            first_space(saver, thread)
+        gone = saver.expire(None if thread is None else [thread], keep_last=keep_last, ttl=ttl)
         swept = saver.sweep()
     if as_json:
         output.print_json({"removed": gone, "swept": swept})
@@ -128,7 +151,7 @@ def _age(text: str) -> timedelta:
 def copy(store: str, keys: tuple[str, ...], thread: str, target: str, as_json: bool) -> None:
     """Copy a thread with its history."""
     with opened(store, keys, change=True) as saver:
-        chosen(saver, thread)
+        first_space(saver, thread)
         saver.copy_thread(thread, target)
         count = checkpoints_of(saver, target)
     if as_json:
@@ -157,7 +180,7 @@ def delete(store: str, keys: tuple[str, ...], thread: str, as_json: bool) -> Non
 def _count(saver: CoreSaver, thread: str) -> int | None:
     """How many checkpoints a thread has, which must be there; None when that cannot be told, as it is damaged."""
     try:
-        chosen(saver, thread)
+        first_space(saver, thread)
         return checkpoints_of(saver, thread)
     except (DamagedStoreError, SealError):
         return None

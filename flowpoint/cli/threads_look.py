@@ -7,6 +7,9 @@ Not here: commands that change something (`threads_change`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,9 +27,11 @@ from flowpoint.cli.threads_store import (
     thread_argument,
     types_option,
 )
+from flowpoint.errors import DamagedStoreError
 
 if TYPE_CHECKING:
-    from flowpoint.agents.reading import Saved
+    from flowpoint.agents.entry_names import Place
+    from flowpoint.agents.remembered import Head
     from flowpoint.agents.saver import CoreSaver
 
 
@@ -91,16 +96,25 @@ def _print_threads(found: list[dict[str, Any]], as_json: bool) -> None:
 def history(store: str, keys: tuple[str, ...], thread: str, limit: int | None, as_json: bool) -> None:
     """Show the tree of a thread's checkpoints, newest first: what branches off stands indented above where it does.
 
+    Those that cannot be read are marked as damaged, and told at the end, as an error.
+
     Other commands take a part of an id. Ids of one moment begin alike, so its last characters tell more.
     """
     with opened(store, keys) as saver:
         first_space(saver, thread)
-        lines = []
+        lines: list[dict[str, Any]] = []
         # Newest first, so that what was made from a checkpoint comes before it.
         parents: set[tuple[str, str | None]] = set()
-        for saved in saver.core.reader.listed(thread=thread, limit=limit):
-            lines.append(_line(saver, saved, is_taken_in=(saved.place.ns, saved.id) in parents))
-            parents.add((saved.place.ns, saved.parent))
+        for place, head in islice(saver.core.reader.newest(thread), limit):
+            line = _read_line(saver, place, head, is_taken_in=(place.ns, head.id) in parents)
+            if line is not None:
+                lines.append(line)
+                parents.add((place.ns, line["parent"]))
+    _print_history(lines, as_json)
+    _tell_damaged(thread, lines)
+
+
+def _print_history(lines: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         output.print_json(lines)
         return
@@ -114,7 +128,7 @@ def history(store: str, keys: tuple[str, ...], thread: str, limit: int | None, a
             str(line["source"]),
             str(line["pending"]),
             output.moment(line["written"]),
-            " ".join(["head"] * line["head"] + ["branch"] * line["branch"]),
+            " ".join(word for word in ("head", "branch", "damaged") if line[word]),
         )
         for indent, line in reversed(output.as_tree(list(reversed(lines)), _in_space, _parent_in_space))
     ]
@@ -130,19 +144,66 @@ def _parent_in_space(line: dict[str, Any]) -> tuple[str, str | None]:
     return line["ns"], line["parent"]
 
 
-def _line(saver: CoreSaver, saved: Saved, *, is_taken_in: bool) -> dict[str, Any]:
-    head = saver.core.index.head(*saved.place)
+def _line(
+    saver: CoreSaver,
+    place: Place,
+    id: str,
+    *,
+    parent: str | None = None,
+    moved: bool = True,
+    at_ms: int | None = None,
+    metadata: Mapping[str, Any] = MappingProxyType({}),
+    pending: int = 0,
+    damaged: str | None = None,
+) -> dict[str, Any]:
+    head = saver.core.index.head(*place)
     return {
-        "id": saved.id,
-        "parent": saved.parent,
-        "ns": saved.place.ns,
-        "step": saved.metadata.get("step"),
-        "source": saved.metadata.get("source"),
-        "head": head is not None and head.id == saved.id,
-        "branch": not saved.moved,
-        "pending": 0 if is_taken_in else len(saved.writes),
-        "written": saved.at_ms,
+        "id": id,
+        "parent": parent,
+        "ns": place.ns,
+        "step": metadata.get("step"),
+        "source": metadata.get("source"),
+        "head": head is not None and head.id == id,
+        "branch": not moved,
+        "pending": pending,
+        "written": at_ms,
+        "damaged": damaged,
     }
+
+
+def _read_line(saver: CoreSaver, place: Place, head: Head, *, is_taken_in: bool) -> dict[str, Any] | None:
+    """A line of a history, for which no value is read; None when the checkpoint has just been removed."""
+    from flowpoint.agents.every_thread import UNREADABLE
+    from flowpoint.agents.kv import Section, part
+
+    reader = saver.core.reader
+    with saver.core.kv.section(part(place.thread), Section.READ):
+        try:
+            record = reader.indexed(place, head)
+            if record is None:
+                return None
+            pending = 0 if is_taken_in else len(reader.pending(place, head.id))
+        except UNREADABLE as error:
+            return _line(saver, place, head.id, damaged=str(error))
+        header = record.header
+        return _line(
+            saver,
+            place,
+            head.id,
+            parent=header.parent,
+            moved=header.moves,
+            at_ms=header.at_ms,
+            metadata=record.metadata,
+            pending=pending,
+        )
+
+
+def _tell_damaged(thread: str, lines: list[dict[str, Any]]) -> None:
+    damaged = [line for line in lines if line["damaged"]]
+    if damaged:
+        raise DamagedStoreError(
+            f"cannot read {len(damaged)} of the {len(lines)} checkpoints of thread {thread!r}: {damaged[0]['damaged']}"
+        )
 
 
 @click.command(short_help="Show what a thread holds.")
@@ -162,7 +223,16 @@ def show(store: str, keys: tuple[str, ...], thread: str, at: str | None, ns: str
         from flowpoint.agents.shell import found, is_taken_in, plain
 
         saved = found(saver.core, thread, ns, at)
-        data = _line(saver, saved, is_taken_in=is_taken_in(saver.core, saved)) | {
+        data = _line(
+            saver,
+            saved.place,
+            saved.id,
+            parent=saved.parent,
+            moved=saved.moved,
+            at_ms=saved.at_ms,
+            metadata=saved.metadata,
+            pending=0 if is_taken_in(saver.core, saved) else len(saved.writes),
+        ) | {
             "values": plain(saved.values),
             "metadata": plain(saved.metadata),
             "writes": [[w.task_id, w.channel, plain(w.value)] for w in saved.writes],
@@ -228,17 +298,20 @@ def migrate(
 ) -> None:
     """Tell what a schema makes of the heads of threads. Exit code 1 if a run could not go on.
 
-    Threads are migrated when they are read, so nothing has to be rewritten.
+    Threads are migrated when they are read, so nothing has to be rewritten. Those that cannot be read are named last, as
+    an error.
     """
     if not check:
         raise click.UsageError("threads are migrated when they are read; pass --check to try it out before", ctx)
     require_agents(store)
     from flowpoint.agents import shell, shell_code
+    from flowpoint.agents.every_thread import EveryThread
 
+    every = EveryThread("check")
     wanted = shell_code.schema_of(schema)
     classes = [*wanted.types, *shell_code.declared(types)[1]]
     with opened(store, keys, types=classes, schema=wanted) as saver:
-        report = shell.checked(saver.core, wanted, chosen(saver, thread))
+        report = shell.checked(saver.core, wanted, chosen(saver, thread, every))
     if as_json:
         output.print_json({name: getattr(report, name) for name in ("threads", "migrated", "refused", "notes")})
     else:
@@ -247,6 +320,7 @@ def migrate(
         click.echo(
             f"{report.threads} heads: {report.migrated} to be migrated on reading, {len(report.refused)} refused"
         )
+    every.tell()
     if report.refused:
         raise click.exceptions.Exit(1)
 
@@ -256,9 +330,15 @@ def migrate(
 @some_threads
 @click.option("--json", is_flag=True, expose_value=False, help="As it is done in any case: a line is JSON.")
 def export(store: str, keys: tuple[str, ...], thread: str | None) -> None:
-    """Write threads to standard output, a checkpoint a line. The lines are not encrypted."""
+    """Write threads to standard output, a checkpoint a line. The lines are not encrypted.
+
+    A thread that cannot be read as a whole is left out, and named at the end, as an error.
+    """
     with opened(store, keys) as saver:
+        from flowpoint.agents.every_thread import EveryThread
         from flowpoint.agents.exchange import exported
 
-        for line in exported(saver.core, chosen(saver, thread)):
+        every = EveryThread("export")
+        for line in exported(saver.core, chosen(saver, thread, every), every):
             click.echo(line)
+    every.tell()

@@ -16,6 +16,7 @@ from flowpoint.cli import completion
 from flowpoint.errors import UsageError
 
 if TYPE_CHECKING:
+    from flowpoint.agents.every_thread import EveryThread
     from flowpoint.agents.saver import CoreSaver
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -74,14 +75,14 @@ def require_agents(store: str) -> None:
         ) from error
 
 
-def chosen(saver: CoreSaver, thread: str | None) -> list[str]:
-    """The thread that was named, or all.
+def chosen(saver: CoreSaver, thread: str | None, every: EveryThread) -> list[str]:
+    """The thread that was named, or all; those that are damaged are passed over by `every`.
 
     Raises:
         NotFoundError: the one that was named is not there.
     """
     if thread is None:
-        return saver.core.reader.threads()
+        return saver.core.reader.threads(every)
     first_space(saver, thread)
     return [thread]
 

@@ -160,9 +160,7 @@ class Codec:
         """
         data = self._pack(value)
         tp = type(value)
-        if tp in SCALARS:
-            return data
-        if tp is list and len(value) <= _FEW and SCALARS.issuperset(map(type, value)):
+        if tp in SCALARS or (tp is list and len(value) <= _FEW and SCALARS.issuperset(map(type, value))):
             return data
         if tp in _MISTAKEN:
             refuse_mistaken((value,))

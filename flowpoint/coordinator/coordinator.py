@@ -308,8 +308,7 @@ class Coordinator:
             asyncio.get_running_loop().call_later(CAUSE_SECONDS, self._mailbox.put_nowait, Hearsay(failure))
             return
         if failure.kind == "SnapshotError" and live.prepared.restored_directory:
-            # Not seen by a look at sizes: the next attempt chooses another checkpoint, if the rules allow it.
-            self._duties.preparation.damaged[live.prepared.restored_directory] = failure.message
+            self._duties.preparation.found_damage(live.prepared, failure.message)
         self._fail(failure)
 
     def _on_hearsay(self, failure: messages.Failure) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flowpoint.coordinator.job import JobToRun
+from flowpoint.coordinator.local_recovery import LocalUse
 from flowpoint.coordinator.mail import Mail, Prepared
 from flowpoint.coordinator.prepare import JobIsDone, Preparation, PreparedAttempt
 from flowpoint.coordinator.steps import Steps
@@ -141,6 +142,7 @@ class Deployment:
             storage=job.place.address,
             work_dir=job.work_dir,
             full=prepared.first_is_full,
+            uses_local=prepared.local is not LocalUse.NONE,
         )
 
     def release(self) -> None:

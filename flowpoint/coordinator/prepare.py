@@ -20,6 +20,7 @@ from typing import Any
 from flowpoint.coordinator.branch import branch_note, gone_on_note, has_gone_on, origin_in
 from flowpoint.coordinator.changed_state import changes_of_state
 from flowpoint.coordinator.job import JobToRun
+from flowpoint.coordinator.local_recovery import LocalRecovery, LocalUse
 from flowpoint.coordinator.origin import Origin, facts, has_checkpoint, origin_of, rescaled_to
 from flowpoint.coordinator.takeover import Takeover
 from flowpoint.errors import (
@@ -76,6 +77,7 @@ class PreparedAttempt:
     cleaner: Cleaner
     first_is_full: bool = False
     older: tuple[str, ...] = ()
+    local: LocalUse = LocalUse.NONE
 
     @property
     def restored_checkpoint(self) -> int:
@@ -115,8 +117,20 @@ class Preparation:
         self._splits: dict[str, list[tuple[str, dict[str, Any]]]] = {}
         self._is_first = True
         self._told: set[str] = set()
-        self.damaged: dict[str, str] = {}
+        self._local = LocalRecovery(host, job.work_dir, self.warn_once)
+        self._damaged: dict[str, str] = {}
         """Checkpoint directories that proved damaged, and how (workers find what a look at sizes does not show)."""
+
+    def found_damage(self, prepared: PreparedAttempt, how: str) -> None:
+        """Workers have found damage in what this attempt was restored with.
+
+        The next one chooses another checkpoint, if the rules allow it; or it reads the same one, if local files may be all
+        that is damaged.
+        """
+        if prepared.local is LocalUse.OPENED:
+            self._local.doubt(how)
+        else:
+            self._damaged[prepared.restored_directory] = how
 
     def warn_once(self, text: str) -> None:
         """Tell a person something that the next attempt, or another subtask, may find again."""
@@ -198,7 +212,7 @@ class Preparation:
             next_checkpoint=next_checkpoint_id(entries),
             assignment=self._place(),
             cleaner=Cleaner(
-                self._storage,
+                self._local.followed_by(self._storage),
                 self._log,
                 lineage=self._lineage,
                 attempt=begun.attempt,
@@ -207,6 +221,7 @@ class Preparation:
             ),
             first_is_full=self._is_unclaimed(restored),
             older=await self._older(entries, (directory, *skipped)),
+            local=await self._local.settle(restored),
         )
         for sink, ctx in self.sinks_in(prepared):
             with naming(ctx.uid, "begin()"):
@@ -354,7 +369,7 @@ class Preparation:
         return True
 
     async def _choose(self, entries: list[CommitEntry]) -> tuple[Manifest | None, str, tuple[str, ...]]:
-        health: dict[str, str | None] = dict(self.damaged)
+        health: dict[str, str | None] = dict(self._damaged)
         manifests: dict[str, Manifest] = {}
         while True:
             match self._decide(entries, health):
@@ -394,7 +409,7 @@ class Preparation:
         """
         try:
             manifest = await read_manifest(self._storage, directory)
-            damages = await verify(self._storage, manifest, deep=bool(self.damaged))
+            damages = await verify(self._storage, manifest, deep=bool(self._damaged) or self._local.is_doubted)
         except SnapshotError as error:
             return str(error)
         manifests[directory] = manifest

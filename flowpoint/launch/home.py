@@ -3,7 +3,7 @@
     <home>/jobs/<name>/         lock, run.json, log, socket
     <home>/checkpoints/<name>/  the default checkpoint storage
     <home>/savepoints/          savepoints of which nobody said where to
-    <home>/work/<name>/         local state of the running attempt
+    <home>/work/<name>/         local state of the running attempt, and local files of checkpoints
 
 `run.json` tells who runs the job, or who ran it last: the coordinator's and workers' pids with their start times
 (together they identify a process for ever; a pid alone is reused), the address and token of its HTTP interface, and

@@ -205,7 +205,7 @@ async def _run(job: JobObject, wishes: Wishes, keyboard: Keyboard) -> Outcome:
             mine.pid = number
             load = load_with(lambda _: job.graph())
             try:
-                await worker_main(mine, address, int(index), incarnation, settings.heartbeat.interval, load)
+                await worker_main(mine, address, int(index), incarnation, settings.heartbeat.interval, load, _warn)
             finally:
                 await finish(mine.close())
 

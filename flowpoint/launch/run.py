@@ -153,6 +153,7 @@ class _Run:
         job = self._job(self._assembled)
         await self._kill_stale()
         if (end := end_of(entries)) is not None:
+            await self._remove_work(job.work_dir)
             return await self._end_at_once(end)
         self._record()
         coordinator = Coordinator(self._host, job, self._emit, self._on_workers)

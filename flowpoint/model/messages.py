@@ -147,6 +147,7 @@ class Deploy:
     `restore` maps uid -> list (per new subtask index) of the `SubtaskState` data it takes over; `None` starts empty.
     `storage`: what opens the job's storage in a worker (`snapshot.places`): the path of a folder, or "memory:" and an
     address. `full`: the first snapshot must not build on the restored files, which are those of somebody else's snapshot.
+    `uses_local`: state may be opened from local files, and such are made.
     """
 
     attempt: int
@@ -162,6 +163,7 @@ class Deploy:
     storage: str
     work_dir: str
     full: bool = False
+    uses_local: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,8 @@ class Attempt:
         except BaseException as error:  # noqa: BLE001  reported: the coordinator decides
             self._report_failure(None, error)
             return
+        if told := self._around.local.told():
+            self._around.log(f"attempt {self.number}, worker {self._around.worker}: {told}")
         self._around.report(messages.Deployed(self.number, self._around.worker))
         await self._started.wait()
         async with asyncio.TaskGroup() as group:

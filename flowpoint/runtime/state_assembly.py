@@ -154,7 +154,7 @@ class StateAssembly:
     async def _open_files(self, part: KeyedPart, states: Sequence[SubtaskState], groups: tuple[int, int]) -> None:
         """Let a store read what the part's files hold of `groups`, as what the job declares. Indexes are read one by one."""
         evolution = self._evolution(part, states)
-        opened = await open_files(self._around.storage, part.files)
+        opened = await open_files(self._around.storage, part.files, self._around.local)
         for _ in part.backend.restoring(opened.files, groups, opened.close, evolution):
             await asyncio.sleep(0)
         for note in evolution.found():
@@ -216,7 +216,7 @@ class StateAssembly:
         for uid in reversed(self._plan.tasks[subtask.task].operators):
             groups = self._groups(uid, subtask.index)
             files = [file for state in self._restored(uid, subtask.index) for file in state.channels]
-            for file, data in await load(self._around.storage, files):
+            for file, data in await load(self._around.storage, files, self._around.local):
                 found += [RestoredBatch(uid, port, batch) for port, batch in read_channels(file, data, codec, groups)]
         for note in codec.notes:
             self._warn_once(f"records under way to {subtask} are taken over as their classes are now: {note}")

@@ -19,6 +19,7 @@ from flowpoint.runtime.attempt import Attempt, describe_failure
 from flowpoint.runtime.contracts import OperatorDef
 from flowpoint.runtime.failures import USER_RAISED
 from flowpoint.runtime.surroundings import Surroundings
+from flowpoint.snapshot.local_files import LocalFiles, local_folder
 from flowpoint.snapshot.places import open_storage
 from flowpoint.state.database import Database, OpenDatabase
 from flowpoint.transport.control import decode_message, encode_message
@@ -151,10 +152,13 @@ class _Worker:
 
     def _surroundings(self, message: messages.Deploy, functions: Mapping[str, OperatorDef]) -> Surroundings:
         exchange = self._exchange(message, functions)
+        host, folder = self._host, local_folder(message.work_dir)
+        local = LocalFiles(host.disk, host.new_id, folder, self._log, is_used=message.uses_local)
         return Surroundings(
-            host=self._host,
+            host=host,
             worker=self._index,
-            storage=open_storage(self._host, message.storage),
+            storage=open_storage(host, message.storage, local),
+            local=local,
             exchange=exchange,
             admit=lambda: self._reception.begin(exchange),
             functions=functions,

@@ -107,6 +107,11 @@ class StorageChecker(Checker):
             for commit in self.commits.values()
         )
 
+    def is_named(self, name: str, size: int, seal: str) -> bool:
+        """Whether a manifest that is there names a file of state with this size and seal."""
+        named = (file for files in self._named.values() for file in files if file.path == name)
+        return any((file.bytes, file.extra.get("seal")) == (size, seal) for file in named)
+
     def named_in(self, name: str) -> Commit | None:
         """The checkpoint in the log whose manifest has this name in it, such as that of a part of output."""
         for commit in self.commits.values():

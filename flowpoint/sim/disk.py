@@ -36,17 +36,21 @@ _SPACE_NEEDED = frozenset({"disk.create", "disk.link", "disk.make_dirs"})
 
 @dataclass(slots=True)
 class DiskFaults:
-    """What is wrong with the disk now. Rates are chances per operation; `slowness` multiplies every delay."""
+    """What is wrong with the disk now. Rates are chances per operation; `slowness` multiplies every delay.
+
+    volume_full: only the file system of its own has no room (`FileSystem.volume`).
+    """
 
     error_rate: float = 0.0
     lost_answer_rate: float = 0.0
     full: bool = False
+    volume_full: bool = False
     slowness: float = 1.0
 
     def heal(self) -> None:
         """Nothing is wrong any more."""
         self.error_rate = self.lost_answer_rate = 0.0
-        self.full = False
+        self.full = self.volume_full = False
         self.slowness = 1.0
 
 
@@ -129,7 +133,7 @@ class SimDisk:
         """Write for a `SimDiskFile`. A full disk may take a part of the bytes."""
 
         def effect() -> None:
-            if self._faults.full:
+            if self._has_no_room(path):
                 self._files.append(file, data[: self._random.randint(0, len(data))])
                 raise _no_space(path)
             self._files.append(file, data)
@@ -175,8 +179,11 @@ class SimDisk:
 
         return await process.perform(name, path, attempt, effect_delay, answer_delay)
 
+    def _has_no_room(self, path: str) -> bool:
+        return self._faults.full or (self._faults.volume_full and self._files.is_on_volume(path))
+
     def _draw_error(self, name: str, path: str) -> OSError | None:
-        if self._faults.full and name in _SPACE_NEEDED:
+        if name in _SPACE_NEEDED and self._has_no_room(path):
             return _no_space(path)
         if self._random.random() < self._faults.error_rate:
             return OSError(errno.EIO, "input/output error (injected)", path)
@@ -191,6 +198,11 @@ class SimOpenFile:
         self._file: File | None = file
         self._opened = opened
         opened.add(self)
+
+    @property
+    def content(self) -> bytes:
+        """All of it, for checkers."""
+        return b"" if self._file is None else bytes(self._file.data)
 
     def read_at(self, offset: int, size: int) -> bytes:
         if self._file is None:

@@ -15,6 +15,7 @@ from typing import assert_never
 
 from flowpoint.sim.disk import DiskFaults
 from flowpoint.sim.faults import BURST_SECONDS, KILLS, FaultKind, FaultMix
+from flowpoint.sim.local_trouble import hurt_local_files
 from flowpoint.sim.network import Network
 from flowpoint.sim.user_code import UserTrouble
 from flowpoint.sim.world import Phase, Point, SimProcess, SimWorld
@@ -38,11 +39,13 @@ PUBLISHING = (
 TRAPS = (
     ("connect", ""),
     ("disk.create", ""),
+    ("disk.link", "/local/"),
     ("disk.make_dirs", "/chk-"),
     ("disk.read", "manifest"),
     ("disk.read", "/shared/"),
     ("disk.remove", ""),
     ("disk.remove", "/commits/"),
+    ("disk.remove", "/local/"),
     ("disk.rename", ""),
     ("disk.sync", ""),
     ("disk.sync", "part-"),
@@ -133,6 +136,8 @@ class FaultInjector:
                 self._tell(f"the wall clock jumps by {jump} ms")
             case FaultKind.BIT_ROT:
                 lasting.create_task(self._rot())
+            case FaultKind.LOCAL_FILES:
+                self._hurt_local_files()
             case FaultKind.USER_ERRORS:
                 rates = (0.002, 0.02, 0.2)
                 lasting.create_task(self._burst(kind, self._world.user_trouble, "error_rate", rates, 0.0))
@@ -254,6 +259,13 @@ class FaultInjector:
                 self._tell(f"bit rot in {damaged}")
                 self._kill_one("before the damage is history")
             await asyncio.sleep(0.05)
+
+    def _hurt_local_files(self) -> None:
+        """Whatever becomes of them, the storage has the same files. A kill lets a restore ask for them."""
+        if told := hurt_local_files(self._world.files, self._random):
+            self._world.trace.mark("local files hurt")
+            self._tell(told)
+            self._kill_some(self._children(), 1)
 
     def _tell(self, text: str) -> None:
         self._world.trace.tell("fault", text)

@@ -14,6 +14,8 @@ THE FAULT BUDGET. Injected, in any number, order and combination, also while an 
 - Bit rot in one file of the newest checkpoint, once in a run, where the scenario's sinks can take back (rule 1). A kill
   follows at once, before a newer checkpoint makes it harmless.
 - Users' functions that raise, in bursts, each time with another error.
+- Local state files of workers that are damaged, removed, or replaced by others', where the storage's are well; a work folder
+  on a file system of its own, which may be full. A kill follows, so that they are asked for.
 - What is no fault but comes at bad moments: a person who asks for a checkpoint, a stop, or cancels, and starts again.
 
 Not injected, as no design here can or need survive it: loss of what was synced; damage to the commit log, to input, to
@@ -55,6 +57,7 @@ class FaultKind(StrEnum):
     CLOCK_JUMP = "clock_jump"
     BIT_ROT = "bit_rot"
     USER_ERRORS = "user_errors"
+    LOCAL_FILES = "local_files"
     ASK_CHECKPOINT = "ask_checkpoint"
     ASK_SAVEPOINT = "ask_savepoint"
     ASK_RESCALE = "ask_rescale"
@@ -88,7 +91,8 @@ REQUESTS = frozenset(
 )
 DRAINS = frozenset({FaultKind.ASK_DRAIN, FaultKind.ASK_DRAIN_TO})
 """Stops that end time: they change what comes out of a job that knows what time it is, so they suit only others."""
-ALL_FAULTS = frozenset(FaultKind) - DRAINS
+ALL_FAULTS = frozenset(FaultKind) - DRAINS - {FaultKind.LOCAL_FILES}
+"""What is drawn from. Trouble with local files is drawn apart (`local_trouble`), so that it changes no other draw."""
 MACHINE_FAULTS = ALL_FAULTS - REQUESTS - {FaultKind.BIT_ROT, FaultKind.USER_ERRORS}
 """What any program may be made to live through, whatever it is."""
 

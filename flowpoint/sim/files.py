@@ -80,6 +80,8 @@ class FileSystem:
 
     def __init__(self, random: Random, now_ms: Callable[[], int]) -> None:
         self.root = Folder()
+        self.volume = ""
+        """A folder that is a file system of its own: nothing can be linked into it, or out of it. "": there is none."""
         self._random = random
         self._now_ms = now_ms
         self._watchers: list[Callable[[Change], None]] = []
@@ -106,6 +108,8 @@ class FileSystem:
         folder, name = self._place(target)
         if name in folder.names:
             raise FileExistsError(errno.EEXIST, "file exists", target)
+        if self.is_on_volume(source) != self.is_on_volume(target):
+            raise OSError(errno.EXDEV, "invalid cross-device link", target)
         folder.change({name: file})
         self._tell(Change("link", target, source))
 
@@ -240,6 +244,10 @@ class FileSystem:
                 return False
             node = child
         return isinstance(node, File) and node.durable
+
+    def is_on_volume(self, path: str) -> bool:
+        """Whether a path is on the file system of its own."""
+        return bool(self.volume) and f"{path}/".startswith(f"{self.volume}/")
 
     def walk(self, path: str) -> Iterator[tuple[str, File]]:
         """Every file below a folder with its path, in the order of names."""

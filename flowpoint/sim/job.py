@@ -31,13 +31,13 @@ from flowpoint.runtime.worker import worker_main
 from flowpoint.sim.database import SimDatabase
 from flowpoint.sim.faults import DRAINS, FaultKind
 from flowpoint.sim.host import SimHost
+from flowpoint.sim.jobs import WORK_DIR
 from flowpoint.sim.memory import MirroredObjects
 from flowpoint.sim.world import InvariantBroken, SimProcess, SimWorld
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.places import MEMORY, FolderPlace, MemoryPlace, Place
 from flowpoint.state.database import OpenDatabase
 
-WORK_DIR = "/flowpoint/work"
 SAVEPOINTS = "/data/savepoints"
 PARALLELISM_MAX = 5
 ROOT = "coordinator"

@@ -17,6 +17,7 @@ from typing import Any, Final
 from flowpoint.model.settings import CheckpointSettings, HeartbeatSettings, RestartSettings, Settings, StateSettings
 
 STORAGE = "/flowpoint/checkpoints/simulated"
+WORK_DIR = "/flowpoint/work"
 OUTPUT = "/data/out"
 JOB_FILE = "/data/job.py"
 

@@ -39,6 +39,7 @@ _WATCHED: tuple[type, ...] = (
     messages.Complete,
     messages.Decline,
     messages.Deploy,
+    messages.Deployed,
     messages.Ended,
     messages.Failure,
     messages.Released,
@@ -60,6 +61,8 @@ class MessageChecker:
         self._to_commit: dict[int, list[str]] = {}
         self._triggered: dict[int, int] = {}
         self._released: dict[int, int] = {}
+        self.on_deployed: Callable[[SimProcess, messages.Deployed], None] = lambda *_: None
+        """Called when a worker says that it has built its part of an attempt; may raise InvariantBroken."""
         world.network.watch(self._on_frame)
         world.files.watch(self._on_change)
 
@@ -120,6 +123,9 @@ class MessageChecker:
         process.tell(f"declines checkpoint {message.checkpoint} for {_named(message.subtask)}: {message.reason}")
         if message.restoring:
             self._world.trace.mark("declined while restoring")
+
+    def _on_deployed(self, process: SimProcess, message: messages.Deployed) -> None:
+        self.on_deployed(process, message)
 
     def _on_ended(self, process: SimProcess, message: messages.Ended) -> None:
         process.tell(f"{_named(message.subtask)} has seen the end of its input")

@@ -37,6 +37,7 @@ SINK_SECONDS: Final = 0.8
 RECORDS: Final = 320
 INTERVAL: Final = 0.1
 NEVER: Final = 1000.0
+ASK_SECONDS: Final = 0.1
 STATES: Final = (StateSettings("heap", cache_bytes=100), StateSettings("rocksdb", cache_bytes=10_000))
 """So little memory that state moves one or two entries at a time, and goes on into the database."""
 MOVING_SECONDS: Final = (0.01, 0.05)
@@ -148,12 +149,20 @@ class RescaleScenario(JobScenario):
         self._world = world
         world.watch_points(self._on_point)
         if self.cell.snapshot is Snapshot.SAVEPOINT:
-            world.loop.call_later(self._draw.uniform(0.2, 0.4), self._programs.ask, FaultKind.ASK_SAVEPOINT)
+            world.loop.call_later(self._draw.uniform(0.2, 0.4), self._ask)
 
     def judge(self, world: SimWorld) -> None:
         super().judge(world)
         if not self._lost_worker_of:
             raise InvariantBroken("the job was not cut, or took no checkpoint at its other parallelism")
+
+    def _ask(self) -> None:
+        """Ask for the savepoint; once more where the answer was that the job is still being deployed."""
+        if self._is_cut:
+            return
+        if all(request.done() for request in self._programs.requests):
+            self._programs.ask(FaultKind.ASK_SAVEPOINT)
+        self._world.loop.call_later(ASK_SECONDS, self._ask)
 
     def _on_point(self, point: Point) -> None:
         """Files are opened at the other parallelism, or an entry is in the commit log: its writer has not even heard so."""

@@ -16,10 +16,12 @@ from random import Random
 
 from flowpoint.coordinator.job import Wishes
 from flowpoint.sim.checkers import StorageChecker
-from flowpoint.sim.faults import ALL_FAULTS, DRAINS, FaultKind, FaultMix, draw_mix
+from flowpoint.sim.faults import ALL_FAULTS, DRAINS, KILLS, FaultKind, FaultMix, draw_mix
 from flowpoint.sim.job import INTERRUPTED, ROOT, SAVEPOINTS, Programs, install
 from flowpoint.sim.job_text import input_files, job_text
 from flowpoint.sim.jobs import JOB_FILE, OUTPUT, STORAGE, TIMED, JobShape, draw_shape
+from flowpoint.sim.local_checker import LocalChecker
+from flowpoint.sim.local_trouble import LocalTrouble, draw_local_trouble
 from flowpoint.sim.message_checker import MessageChecker
 from flowpoint.sim.output_checkers import CommittableChecker, OutputChecker, SavepointChecker
 from flowpoint.sim.references import check_output
@@ -58,28 +60,37 @@ class JobScenario:
     safety_seconds, liveness_seconds = 60.0, 120.0
 
     def __init__(
-        self, seed: int, *, checked: bool = True, shape: JobShape | None = None, mix: FaultMix | None = None
+        self,
+        seed: int,
+        *,
+        checked: bool = True,
+        shape: JobShape | None = None,
+        mix: FaultMix | None = None,
+        local: LocalTrouble | None = None,
     ) -> None:
-        """`shape` and `mix` take the place of what would be drawn."""
+        """`shape`, `mix` and `local` take the place of what would be drawn."""
         draw = Random(f"{seed}:workload")
         self.shape = shape or draw_shape(draw)
-        self.mix: FaultMix = mix or draw_mix(draw, ALL_FAULTS)
+        self._local_trouble = local or draw_local_trouble(Random(f"{seed}:local files"))
+        self.mix: FaultMix = self._local_trouble.added_to(mix or draw_mix(draw, ALL_FAULTS))
         self.name = str(self.shape)
         self.checked = checked
         self._programs: Programs
         self._storage: StorageChecker | None = None
         self._savepoints: SavepointChecker | None = None
+        self._local: LocalChecker | None = None
 
     def set_up(self, world: SimWorld) -> None:
         shape = self.shape
         for path, data in input_files(shape).items():
             world.files.write_whole(path, data)
+        self._local_trouble.set_up(world)
         if self.checked:
             self._storage = StorageChecker(world, STORAGE)
             OutputChecker(world, OUTPUT, self._storage, takes_back=shape.takes_back)
             self._savepoints = SavepointChecker(world, SAVEPOINTS, self._storage)
             CommittableChecker(world, self._storage, SAVEPOINTS)
-            MessageChecker(world, self._storage)
+            self._local = LocalChecker(world, self._storage, MessageChecker(world, self._storage))
         wishes = Wishes(resume_drained=True)
         self._programs = install(world, job_text(shape), shape.settings, JOB_FILE, STORAGE, wishes)
 
@@ -102,7 +113,7 @@ class JobScenario:
 
     def judge(self, world: SimWorld) -> None:
         check_output(self.shape, read_output(world))
-        if self._storage is None or self._savepoints is None:
+        if self._storage is None or self._savepoints is None or self._local is None:
             return
         for path in self._programs.savepoints:
             self._savepoints.check_whole(path.removeprefix(f"{SAVEPOINTS}/"))
@@ -119,6 +130,8 @@ class JobScenario:
             left = self._storage.unnamed()
             if left:
                 raise InvariantBroken(f"the job has finished and left files that no retained checkpoint names: {left}")
+            if left := self._local.left_over():
+                raise InvariantBroken(f"the job has finished and left local files of what is in no storage: {left}")
 
 
 class AskedScenario(JobScenario):
@@ -148,6 +161,22 @@ class MemoryScenario(JobScenario):
     def may_start_again(self, process: SimProcess) -> bool:
         """Never: nothing would be left."""
         return False
+
+
+class LocalFilesScenario(JobScenario):
+    """A busy job whose workers and machine die again and again, while local files are not what they were."""
+
+    def __init__(self, seed: int) -> None:
+        draw = Random(f"{seed}:local files")
+        shape = draw_shape(draw)
+        records = max(shape.records, 1000)
+        checkpoint = replace(shape.settings.checkpoint, interval=0.05)
+        shape = replace(
+            shape, records=records, rate=records // 2, settings=replace(shape.settings, checkpoint=checkpoint)
+        )
+        kinds = tuple(kind for kind in FaultKind if kind in KILLS | DISK_TROUBLE | {FaultKind.BIT_ROT})
+        mix = FaultMix(kinds, quiet=0.3, gap=0.2, count_max=12, second_failure_rate=0.3, pause_seconds=0.5)
+        super().__init__(seed, shape=shape, mix=mix, local=LocalTrouble(apart=draw.random() < 0.5, hurt=True))
 
 
 def read_output(world: SimWorld) -> Counter[Row]:

@@ -81,6 +81,11 @@ def parse_part(name: str) -> Part | None:
     return Part(int(match[1]), int(match[2]), int(match[3]), match[4]) if match else None
 
 
+def seal_in_bytes(data: bytes) -> str:
+    """The seal that a state file ends with, as hex digits. The one place that knows where it stands."""
+    return data[-16:-8].hex()
+
+
 def files_of_manifest(data: bytes) -> list[StateFile]:
     """The files that a manifest names."""
     operators: dict[str, Any] = json.loads(data)["operators"]

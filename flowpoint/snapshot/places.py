@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from flowpoint.host.base import Host
+from flowpoint.snapshot.local_files import LocalFiles
+from flowpoint.snapshot.locally_kept import LocallyKept
 from flowpoint.snapshot.memory import MemoryObjects, MemoryStorage
 from flowpoint.snapshot.memory_client import CoordinatorStorage
 from flowpoint.snapshot.memory_server import MemoryServer
@@ -89,8 +91,9 @@ class MemoryPlace:
         self._server.close()
 
 
-def open_storage(host: Host, address: str) -> Storage:
-    """A worker's way to the storage of its job, by what `Place.open` gave."""
+def open_storage(host: Host, address: str, local: LocalFiles) -> Storage:
+    """A worker's way to the storage of its job, by what `Place.open` gave; `local` gets a file of all it writes."""
     if address.startswith(_IN_MEMORY):
-        return CoordinatorStorage(host, address.removeprefix(_IN_MEMORY))
-    return PatientStorage(FolderStorage(host.disk, host.new_id, address))
+        return LocallyKept(CoordinatorStorage(host, address.removeprefix(_IN_MEMORY)), local, None)
+    folder = PatientStorage(FolderStorage(host.disk, host.new_id, address))
+    return LocallyKept(folder, local, address)

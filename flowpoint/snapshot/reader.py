@@ -5,6 +5,7 @@ when it is read: the manifest has its seal, which proves its index, which proves
 
 Invariants:
 - Bytes that are returned are exactly those that were written; anything else is a SnapshotError naming the file.
+- A local file that is not proved to be the file in the manifest is not read: the storage is.
 - Files keep the order in which they were given: for one old subtask that is oldest first.
 
 Not here: which files a subtask takes over (`protocol.assignment`), what is in them (`state`).
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from xxhash import xxh3_64
 
@@ -25,26 +27,51 @@ from flowpoint.snapshot.storage import SLICE_BYTES, Storage
 from flowpoint.state.file_format import ReadRange
 
 
-async def load(storage: Storage, files: Iterable[StateFile]) -> list[tuple[StateFile, bytes]]:
-    """The bytes of files, each proved against its size and checksum.
+class LocalSource(Protocol):
+    """Files beside this process, of which each that is given is proved to be the one in the manifest (`local_files`)."""
+
+    async def open(self, file: StateFile) -> OpenFile | None:
+        """A file to be read piece by piece; None: there is none that is proved."""
+
+    async def load(self, file: StateFile) -> bytes | None:
+        """The bytes of a file; None: there is none that is proved."""
+
+
+async def load(
+    storage: Storage, files: Iterable[StateFile], local: LocalSource | None = None
+) -> list[tuple[StateFile, bytes]]:
+    """The bytes of files, each proved against its size and checksum; those that are in `local` from there.
 
     Raises:
         SnapshotError: a file is missing or differs.
         StorageError: a file cannot be read at the moment.
     """
-    return [(file, await _load(storage, file)) for file in files]
+    return [(file, await _load(storage, file, local)) for file in files]
 
 
-async def _load(storage: Storage, file: StateFile) -> bytes:
-    digest = xxh3_64()
-    data = bytearray()
+async def _load(storage: Storage, file: StateFile, local: LocalSource | None) -> bytes:
+    if local is not None and (data := await local.load(file)) is not None:
+        return data
     try:
-        while part := await storage.get(file.path, len(data), SLICE_BYTES):
-            digest.update(part)
-            data += part
-            await asyncio.sleep(0)
+        return await load_whole(storage, file)
     except FileNotFoundError as error:
         raise _damaged(file, "it is missing") from error
+
+
+async def load_whole(storage: Storage, file: StateFile) -> bytes:
+    """The bytes of one file, proved.
+
+    Raises:
+        FileNotFoundError: it is missing.
+        SnapshotError: it differs.
+        StorageError: it cannot be read at the moment.
+    """
+    digest = xxh3_64()
+    data = bytearray()
+    while part := await storage.get(file.path, len(data), SLICE_BYTES):
+        digest.update(part)
+        data += part
+        await asyncio.sleep(0)
     if len(data) != file.bytes:
         raise _damaged(file, f"it has {len(data)} bytes instead of {file.bytes}")
     if digest.hexdigest() != file.checksum:
@@ -65,8 +92,8 @@ class OpenedFiles:
             handle.close()
 
 
-async def open_files(storage: Storage, files: Iterable[StateFile]) -> OpenedFiles:
-    """Files to be read piece by piece; those that cannot be proved by pieces are read whole instead.
+async def open_files(storage: Storage, files: Iterable[StateFile], local: LocalSource | None = None) -> OpenedFiles:
+    """Files to be read piece by piece, those that are in `local` from there; what no pieces prove is read whole instead.
 
     Raises:
         SnapshotError: a file is missing, or differs as far as it was read.
@@ -76,23 +103,30 @@ async def open_files(storage: Storage, files: Iterable[StateFile]) -> OpenedFile
     handles: list[OpenFile] = []
     try:
         for file in files:
-            handle = await _open(storage, file) if file.extra.get(SEAL) else None
-            if handle is None:
-                opened.append((file, await _load(storage, file)))
-            else:
-                handles.append(handle)
-                opened.append((file, _range_of(file.path, handle)))
+            is_sealed = bool(file.extra.get(SEAL))
+            opening = _open(storage, file, local, handles) if is_sealed else _load(storage, file, local)
+            opened.append((file, await opening))
     except BaseException:
         OpenedFiles((), handles).close()
         raise
     return OpenedFiles(opened, handles)
 
 
-async def _open(storage: Storage, file: StateFile) -> OpenFile | None:
+async def _open(
+    storage: Storage, file: StateFile, local: LocalSource | None, handles: list[OpenFile]
+) -> bytes | ReadRange:
+    """What gives the bytes of a file piece by piece, or all of them; `handles` gets what is open."""
+    if local is not None and (handle := await local.open(file)) is not None:
+        handles.append(handle)
+        return _range_of_local(file.path, handle)
     try:
-        return await storage.open(file.path)
+        handle = await storage.open(file.path)
     except FileNotFoundError as error:
         raise _damaged(file, "it is missing") from error
+    if handle is None:
+        return await _load(storage, file, None)
+    handles.append(handle)
+    return _range_of(file.path, handle)
 
 
 def _range_of(path: str, handle: OpenFile) -> ReadRange:
@@ -103,6 +137,21 @@ def _range_of(path: str, handle: OpenFile) -> ReadRange:
             raise StorageError(
                 f"cannot read {size} bytes at {offset} of {path}: {error.strerror or type(error).__name__}; check the "
                 "disk and its messages in the system log"
+            ) from error
+
+    return read
+
+
+def _range_of_local(path: str, handle: OpenFile) -> ReadRange:
+    """As `_range_of`, but what cannot be read is damage of the local file: the storage can still be read."""
+
+    def read(offset: int, size: int) -> bytes:
+        try:
+            return handle.read_at(offset, size)
+        except OSError as error:
+            raise SnapshotError(
+                f"cannot read {size} bytes at {offset} of the local file of {path}: "
+                f"{error.strerror or type(error).__name__}; check the disk and its messages in the system log"
             ) from error
 
     return read

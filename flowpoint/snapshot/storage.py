@@ -41,7 +41,8 @@ _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_HANDLES = frozenset({errno.EMFILE, errno.ENFILE})
 _READS = frozenset({"read", "open", "list", "look at"})
-_NO_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS})
+NO_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS})
+"""What `Disk.link` fails with where a copy may do."""
 
 
 class Storage(Protocol):
@@ -130,8 +131,8 @@ class FolderStorage:
         except OSError as error:
             raise refused("read", path, error) from error
 
-    async def open(self, name: str) -> OpenFile | None:
-        """See `Storage`."""
+    async def open(self, name: str) -> OpenFile:
+        """See `Storage`. Always possible."""
         _split(name)
         path = self._path(name)
         try:
@@ -184,7 +185,7 @@ class FolderStorage:
         except FileNotFoundError:
             raise
         except OSError as error:
-            if error.errno in _NO_LINK:
+            if error.errno in NO_LINK:
                 return await self.put_if_absent(name, LocalFile(self._disk, local_path))
             raise refused(f"link {local_path} to", self._path(name), error) from error
         await self._sync_folder(folder, name)
@@ -260,7 +261,7 @@ class FolderStorage:
             await self._disk.sync_dir(self._path(folder))
         except OSError as error:
             raise OutcomeUnknown(
-                f"cannot tell whether {self._path(name)} is durable: syncing its folder failed ({_reason(error)}); "
+                f"cannot tell whether {self._path(name)} is durable: syncing its folder failed ({reason_of(error)}); "
                 "check the disk and its messages in the system log"
             ) from error
 
@@ -364,7 +365,8 @@ def _parent(name: str) -> str:
     return folder + slash
 
 
-def _reason(error: OSError) -> str:
+def reason_of(error: OSError) -> str:
+    """What the system said, with its symbol."""
     symbol = errno.errorcode.get(error.errno or 0, "")
     return f"{error.strerror or type(error).__name__}{symbol and f' ({symbol})'}"
 
@@ -383,4 +385,4 @@ def refused(what: str, path: str, error: OSError) -> StorageError:
         advice = "something else removed it or its folder; let nothing else write there"
     else:
         advice = "check the disk and its messages in the system log"
-    return StorageError(f"cannot {what} {path}: {_reason(error)}; {advice}")
+    return StorageError(f"cannot {what} {path}: {reason_of(error)}; {advice}")

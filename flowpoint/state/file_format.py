@@ -370,6 +370,23 @@ def seal_of(checksum: int) -> str:
     return f"{checksum:016x}"
 
 
+def seal_in(read: ReadRange, size: int) -> str:
+    """The seal of what `read` gives of a file of `size` bytes; "" when it is no whole state file, as far as its ends show.
+
+    Each block can then be proved; none has been. Nothing is decoded: so much is cheap to know before a file is chosen.
+    """
+    start = HEADER.size
+    trailer = read(max(size - TRAILER.size, 0), TRAILER.size)
+    if len(trailer) != TRAILER.size or read(0, start)[: len(MAGIC)] != MAGIC:
+        return ""
+    offset, checksum, end = TRAILER.unpack(trailer)
+    length = size - TRAILER.size - offset
+    if end != END or offset < start or length < 0:
+        return ""
+    index = read(offset, length)
+    return seal_of(checksum) if len(index) == length and xxh3_64_intdigest(index) == checksum else ""
+
+
 def _counted(groups: list[int], ref: BlockRef) -> int:
     """How many entries are counted in the groups of a block, which must rise from the first to the last it names."""
     numbers, counts = groups[::2], groups[1::2]

@@ -53,6 +53,17 @@ def assert_counted(shell: Shell, folder: str = "out") -> None:
         assert Counter(steps) == Counter(expected), f"the sums of remainder {remainder} are wrong"
 
 
+def said_of_opening(shell: Shell, job: str) -> list[str]:
+    """What workers have said in a job's log about the state that they opened."""
+    log = shell.home.job(job).log.read_text()
+    return [line for line in log.splitlines() if "state files opened locally" in line]
+
+
+def is_all_local(said: str) -> bool:
+    """Whether a worker has opened state, and only from local files."""
+    return "from the checkpoint storage: 0 (0 bytes)" in said and "opened locally: 0 " not in said
+
+
 def newest_checkpoint(running: Running) -> dict[str, Any]:
     """What the last completed checkpoint of a run was."""
     newest: dict[str, Any] = running.events("checkpoint_completed")[-1]["data"]

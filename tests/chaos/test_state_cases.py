@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.jobs import is_all_local, said_of_opening
 from tests.e2e.shell import Running, Shell, committed
 
 LOG = """
@@ -163,6 +164,7 @@ def test_ac19_two_chained_operators_whose_states_have_one_name_keep_them_apart(s
 
     assert done.code == 0, done
     assert sorted(committed(shell.folder / "out")) == [[1, 10], [2, 20], [3, 30], [4, 40]]
+    assert any(map(is_all_local, said_of_opening(shell, "same")))
 
 
 # -------------------------------------------------------------------------------------------------------------- AC-11

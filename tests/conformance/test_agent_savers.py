@@ -15,11 +15,11 @@ from langgraph.checkpoint.conformance import checkpointer_test, validate
 
 from flowpoint.agents.reading import SPECIAL
 from flowpoint.agents.saver import CoreSaver
-from tests.unit.agents.stores import SAVERS, open_saver
+from tests.unit.agents.stores import each_saver, open_saver
 
 
 @pytest.mark.parametrize("keys", [None, {"k": bytes(16)}], ids=["plain", "encrypted"])
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 async def test_a_saver_passes_the_whole_suite(kind: str, keys: dict[str, bytes] | None) -> None:
     @checkpointer_test(name=kind)
     async def fresh() -> AsyncIterator[CoreSaver]:

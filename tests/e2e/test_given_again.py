@@ -21,8 +21,10 @@ def test_what_a_coordinator_left_that_was_killed_while_it_cleaned_up_is_removed_
     kept = sorted(path for path in storage.rglob("*") if path.is_file())
     for leftover in ("shared/counts-0-a1-99.delta", ".chk-9-a1.0123456789abcdef.tmp"):
         (storage / leftover).touch()
+    (shell.home.work("words") / "local" / "shared").mkdir(parents=True)
 
     again = shell.run_ok("run", "words.py")
 
     assert "finished before" in again.out
     assert sorted(path for path in storage.rglob("*") if path.is_file()) == kept
+    assert not shell.home.work("words").exists()

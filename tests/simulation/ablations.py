@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -23,7 +23,7 @@ from flowpoint.coordinator.checkpoints import Checkpoints
 from flowpoint.coordinator.coordinator import Coordinator
 from flowpoint.coordinator.housekeeping import Housekeeping
 from flowpoint.coordinator.orders import Orders
-from flowpoint.coordinator.prepare import Preparation
+from flowpoint.coordinator.prepare import Preparation, PreparedAttempt
 from flowpoint.coordinator.publishing import Publishing
 from flowpoint.model import messages
 from flowpoint.model.manifest import StateFile, SubtaskState
@@ -40,11 +40,15 @@ from flowpoint.runtime.subtask import Subtask
 from flowpoint.sim.changed_job import ChangedJobScenario
 from flowpoint.sim.faults import FaultKind, FaultMix
 from flowpoint.sim.jobs import JobShape, Topology, draw_shape
+from flowpoint.sim.local_trouble import LocalTrouble
 from flowpoint.sim.scenario import JobScenario
+from flowpoint.snapshot import local_files as local_files_module
 from flowpoint.snapshot import names, writer
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.storage import FolderStorage
+from flowpoint.state import layers as layers_module
 from flowpoint.state.evolution import Evolution
+from flowpoint.state.file_format import FileReader, ReadRange
 from flowpoint.transport.inbox import Inbox
 
 
@@ -60,6 +64,7 @@ class Ablation:
     takes_back: bool = True
     unaligned: bool = False
     changes: bool = False
+    local: LocalTrouble = field(default_factory=LocalTrouble)
 
     def scenario(self, checked: bool) -> Callable[[int], JobScenario]:
         """A busy job of several subtasks under these faults; otherwise as the seed draws it.
@@ -94,7 +99,7 @@ class Ablation:
                 # A slow sink, so that there is something to be overtaken.
                 shape = replace(shape, rate=None, sink_delay=0.002)
             mix = FaultMix(self.faults, 0.2, self.gap, 8, 0.3, 0.5)
-            return JobScenario(seed, checked=checked, shape=shape, mix=mix)
+            return JobScenario(seed, checked=checked, shape=shape, mix=mix, local=self.local)
 
         return make
 
@@ -363,6 +368,31 @@ def older_versions_stay_below(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(state_assembly_module, "check_versions", lambda *_: None)
 
 
+# ---------------------------------------------------------------------- local files
+
+
+def local_files_not_proved(patch: pytest.MonkeyPatch) -> None:
+    """State is opened from whatever lies under the name of a local file.
+
+    Two guards: the proof when it is opened, and the reader of state files, which knows size and seal as well.
+    """
+
+    def read_anything(name: str, data: bytes | ReadRange, size: int, seal: str = "") -> FileReader:
+        return FileReader(name, data, len(data(0, 1 << 30) if callable(data) else data))
+
+    patch.setattr(local_files_module, "_problem_of", lambda *_: "")
+    patch.setattr(layers_module, "FileReader", read_anything)
+
+
+def local_damage_is_the_checkpoints(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint is passed over for what is wrong with a local file."""
+
+    def pass_over(self: Preparation, prepared: PreparedAttempt, how: str) -> None:
+        self._damaged[prepared.restored_directory] = how
+
+    patch.setattr(Preparation, "found_damage", pass_over)
+
+
 ABLATIONS = (
     Ablation("ack before fsync", ack_before_fsync, (FaultKind.POWER_FAILURE,)),
     Ablation("no alignment", no_alignment, KILLS),
@@ -385,4 +415,12 @@ ABLATIONS = (
         "snapshot while restoring", no_decline_while_restoring, KILLS, topology=Topology.REBALANCED, unaligned=True
     ),
     Ablation("older versions stay below", older_versions_stay_below, (), changes=True),
+    Ablation("local files are not proved", local_files_not_proved, KILLS, local=LocalTrouble(hurt=True)),
+    Ablation(
+        "local damage is the checkpoint's",
+        local_damage_is_the_checkpoints,
+        (FaultKind.KILL_WORKER,),
+        takes_back=False,
+        local=LocalTrouble(hurt=True),
+    ),
 )

@@ -46,11 +46,16 @@ REACHED = (
     "fault pause_worker",
     "fault user_errors",
     "killed coordinator in",
+    "local file copied",
+    "local file linked",
+    "local files hurt",
     MOVING,
     "power failure: coordinator in",
     "restored channel state",
+    "restored from local files",
     "trapped coordinator",
     "trapped worker",
+    "work folder apart, full",
 )
 
 

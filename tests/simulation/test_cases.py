@@ -264,6 +264,7 @@ class Sums(KeyedProcessFunction):
     stage.play(script())
 
     assert stage.output() == Counter({(1, 10): 1, (2, 20): 1, (3, 30): 1, (4, 40): 1})
+    assert stage.story("attempt 2", "state files opened locally", "from the checkpoint storage: 0 (0 bytes)")
 
 
 def test_ac46_a_deleted_entry_is_gone_at_once_and_none_is_a_value():

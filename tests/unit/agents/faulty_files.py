@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -102,6 +102,10 @@ class MemoryFiles(Files):
     def exists(self, path: str) -> bool:
         with self._call():
             return path in self.names or path in self.folders
+
+    def changed(self, path: str) -> Hashable:
+        with self._call():
+            return frozenset(item for item in self.names.items() if os.path.dirname(item[0]) == path)
 
     def list(self, path: str) -> list[Any]:
         with self._call():

@@ -17,10 +17,8 @@ from flowpoint.agents.conflicts import Event
 from flowpoint.agents.retry import ainvoke_with_retry, invoke_with_retry
 from flowpoint.agents.saver import CoreSaver
 from flowpoint.errors import ConcurrentRunError, UsageError
-from tests.unit.agents.stores import SAVERS, open_saver
-from tests.unit.agents.test_saver import config, ids, put
+from tests.unit.agents.stores import THREAD, config, each_saver, ids, open_saver, put
 
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
 MODES = [("invoke", "sync"), ("invoke", "async"), ("invoke", "exit"), ("ainvoke", "sync"), ("ainvoke", "async")]
 MODES += [("ainvoke", "exit"), ("update", "")]
 
@@ -46,18 +44,18 @@ def answering(saver: CoreSaver, before: Callable[[], object] = lambda: None) -> 
 
 
 def said(graph: Any) -> list[str]:
-    messages: list[str] = graph.get_state(CONFIG).values["messages"]
+    messages: list[str] = graph.get_state(THREAD).values["messages"]
     return messages
 
 
 def run(graph: Any, text: str, api: str, durability: Any) -> None:
     given: Any = {"messages": [text]}
     if api == "update":
-        graph.update_state(CONFIG, given, as_node="answer")
+        graph.update_state(THREAD, given, as_node="answer")
     elif api == "invoke":
-        graph.invoke(given, CONFIG, durability=durability)
+        graph.invoke(given, THREAD, durability=durability)
     else:
-        asyncio.run(graph.ainvoke(given, CONFIG, durability=durability))
+        asyncio.run(graph.ainvoke(given, THREAD, durability=durability))
 
 
 def race(saver: CoreSaver, graph: Any, api: str, durability: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -89,29 +87,29 @@ def race(saver: CoreSaver, graph: Any, api: str, durability: str, monkeypatch: p
     return sorted(ends)
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 @pytest.mark.parametrize(("api", "durability"), MODES)
 def test_with_raise_exactly_one_run_wins_and_nothing_of_the_other_is_there(
     kind: str, api: str, durability: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_saver(kind, tmp_path, on_conflict="raise") as saver:
         graph = answering(saver)
-        graph.invoke({"messages": ["base"]}, CONFIG)
+        graph.invoke({"messages": ["base"]}, THREAD)
 
         assert race(saver, graph, api, durability, monkeypatch) == ["done", "lost"]
 
         winner = said(graph)[2]
         assert winner in ("one", "two")
         assert all(
-            len({"one", "two"} & set(state.values.get("messages", []))) < 2 for state in graph.get_state_history(CONFIG)
+            len({"one", "two"} & set(state.values.get("messages", []))) < 2 for state in graph.get_state_history(THREAD)
         )
         loser = "two" if winner == "one" else "one"
-        assert not any(loser in state.values.get("messages", []) for state in graph.get_state_history(CONFIG))
+        assert not any(loser in state.values.get("messages", []) for state in graph.get_state_history(THREAD))
         if durability == "sync":
             assert loser not in graph.ran, "none of its nodes ran"
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 @pytest.mark.parametrize(("api", "durability"), MODES)
 def test_with_branch_both_histories_are_kept_whole_and_the_conflict_is_told(
     kind: str, api: str, durability: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -119,11 +117,11 @@ def test_with_branch_both_histories_are_kept_whole_and_the_conflict_is_told(
     events: list[Event] = []
     with open_saver(kind, tmp_path, on_event=events.append) as saver:
         graph = answering(saver)
-        graph.invoke({"messages": ["base"]}, CONFIG)
+        graph.invoke({"messages": ["base"]}, THREAD)
 
         assert race(saver, graph, api, durability, monkeypatch) == ["done", "done"]
 
-        states = [state.values.get("messages", []) for state in graph.get_state_history(CONFIG)]
+        states = [state.values.get("messages", []) for state in graph.get_state_history(THREAD)]
         for text in ("one", "two"):
             whole = ["base", "re base", text] + ([] if api == "update" else [f"re {text}"])
             assert whole in states
@@ -131,7 +129,7 @@ def test_with_branch_both_histories_are_kept_whole_and_the_conflict_is_told(
         assert [(event.kind, event.thread) for event in events] == [("conflict", "t")]
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 def test_two_first_runs_of_a_new_thread_meet_too(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_saver(kind, tmp_path, on_conflict="raise") as saver:
         graph = answering(saver)
@@ -140,68 +138,68 @@ def test_two_first_runs_of_a_new_thread_meet_too(kind: str, tmp_path: Path, monk
         assert len(said(graph)) == 2
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 def test_a_run_that_lost_is_run_again_on_the_new_head(kind: str, tmp_path: Path) -> None:
     with open_saver(kind, tmp_path, on_conflict="raise") as saver:
         intruders = iter(["intruder"])
 
         def intrude() -> None:
             for text in intruders:
-                other.invoke({"messages": [text]}, CONFIG)
+                other.invoke({"messages": [text]}, THREAD)
 
         other, graph = answering(saver), answering(saver, intrude)
-        invoke_with_retry(graph, {"messages": ["mine"]}, CONFIG, durability="exit")
+        invoke_with_retry(graph, {"messages": ["mine"]}, THREAD, durability="exit")
         assert said(graph) == ["intruder", "re intruder", "mine", "re mine"]
 
         intruders = iter(["again"])
-        asyncio.run(ainvoke_with_retry(graph, {"messages": ["more"]}, CONFIG, durability="exit"))
+        asyncio.run(ainvoke_with_retry(graph, {"messages": ["more"]}, THREAD, durability="exit"))
         assert said(graph)[4:] == ["again", "re again", "more", "re more"]
 
 
 def test_retrying_gives_up_after_so_many_attempts_and_wants_a_saver_that_raises(tmp_path: Path) -> None:
     with open_saver("rocks", tmp_path, on_conflict="raise") as saver:
         other = answering(saver)
-        graph = answering(saver, lambda: other.invoke({"messages": ["intruder"]}, CONFIG))
+        graph = answering(saver, lambda: other.invoke({"messages": ["intruder"]}, THREAD))
         with pytest.raises(ConcurrentRunError, match="another run has moved the head"):
-            invoke_with_retry(graph, {"messages": ["mine"]}, CONFIG, attempts=2, durability="exit")
+            invoke_with_retry(graph, {"messages": ["mine"]}, THREAD, attempts=2, durability="exit")
         assert said(graph).count("intruder") == 2
 
     with open_saver("folder", tmp_path) as saver, pytest.raises(UsageError, match="on_conflict='raise'"):
-        invoke_with_retry(answering(saver), {"messages": []}, CONFIG)
+        invoke_with_retry(answering(saver), {"messages": []}, THREAD)
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 @pytest.mark.parametrize("conflicts", ["branch", "raise"])
 def test_a_late_put_of_a_deleted_thread_does_not_revive_it(kind: str, conflicts: str, tmp_path: Path) -> None:
     with open_saver(kind, tmp_path, on_conflict=conflicts) as saver:
         graph = answering(saver, lambda: saver.delete_thread("t") if deleting else None)
         deleting: list[bool] = []
-        graph.invoke({"messages": ["base"]}, CONFIG)
+        graph.invoke({"messages": ["base"]}, THREAD)
 
         deleting.append(True)
         with pytest.raises(ConcurrentRunError, match="was deleted while the run was going"):
-            graph.invoke({"messages": ["late"]}, CONFIG, durability="sync")
+            graph.invoke({"messages": ["late"]}, THREAD, durability="sync")
 
         assert list(saver.list(None)) == []
         assert saver.core.reader.threads() == []
         deleting.clear()
-        graph.invoke({"messages": ["new"]}, CONFIG)
+        graph.invoke({"messages": ["new"]}, THREAD)
         assert said(graph) == ["new", "re new"]
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 def test_a_late_put_of_a_cancelled_run_never_moves_the_head(kind: str, tmp_path: Path) -> None:
     with open_saver(kind, tmp_path) as saver:
         graph = answering(saver)
-        graph.invoke({"messages": ["base"]}, CONFIG)
-        cancelled = saver.get_tuple(CONFIG)
-        graph.invoke({"messages": ["newer"]}, CONFIG)
-        head = saver.get_tuple(CONFIG).checkpoint["id"]
+        graph.invoke({"messages": ["base"]}, THREAD)
+        cancelled = saver.get_tuple(THREAD)
+        graph.invoke({"messages": ["newer"]}, THREAD)
+        head = saver.get_tuple(THREAD).checkpoint["id"]
 
         checkpoint = {**cancelled.checkpoint, "id": "ffffffff-late"}
         saver.put(cancelled.config, checkpoint, {"source": "loop", "step": 9, "parents": {}}, {})
 
-        assert saver.get_tuple(CONFIG).checkpoint["id"] == head
+        assert saver.get_tuple(THREAD).checkpoint["id"] == head
 
 
 def conflicting(saver: CoreSaver) -> Callable[[str], Any]:
@@ -213,7 +211,7 @@ def conflicting(saver: CoreSaver) -> Callable[[str], Any]:
     return lambda id: put(saver, read.config, id=id)
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 def test_what_listens_to_events_may_wait_for_others_that_use_the_thread(kind: str, tmp_path: Path) -> None:
     heard: list[bool] = []
 
@@ -230,7 +228,7 @@ def test_what_listens_to_events_may_wait_for_others_that_use_the_thread(kind: st
         assert ids(saver.list(config())) == ["meanwhile", "late", "head", "stale"]
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 @pytest.mark.parametrize("conflicts", ["branch", "raise"])
 def test_what_listens_cannot_undo_a_put_nor_hide_why_it_was_refused(
     kind: str, conflicts: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

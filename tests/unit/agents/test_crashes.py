@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from flowpoint.agents.core import SaverCore
 from flowpoint.agents.opening import system_world
 from flowpoint.agents.rocks import SIZES
@@ -15,11 +13,10 @@ from flowpoint.agents.rocks_kv import RocksKv
 from flowpoint.agents.saver import CoreSaver
 from flowpoint.agents.serde import StrictSerde
 from scripts.agents import torture
-from tests.unit.agents.stores import SAVERS
-from tests.unit.agents.test_saver import config, put
+from tests.unit.agents.stores import config, each_saver, put
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 def test_no_acknowledged_checkpoint_is_lost_by_a_kill(kind: str) -> None:
     assert torture.kills(kind, 4)
 

@@ -8,22 +8,29 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
+from langgraph.graph import START, StateGraph
 
-from flowpoint.agents.kv import MemoryKv, part, text_of
+from flowpoint.agents.kv import part, text_of
 from flowpoint.agents.saver import CoreSaver
+from flowpoint.agents.schema import Schema
 from flowpoint.cli.main import execute
 from flowpoint.errors import BadRecordError, ConcurrentRunError, DamagedStoreError, SealError, StorageError
 from tests.unit.agents import test_folder_faults as faults
 from tests.unit.agents.faulty_files import MemoryFiles, PowerLost
-from tests.unit.agents.stores import SAVERS, open_saver
-from tests.unit.agents.test_hostile_entries import ENTRIES, KEYS, LogOnly, fill, saver_on
-from tests.unit.agents.test_saver import config, ids, put
+from tests.unit.agents.memory_kv import LogOnly, MemoryKv, saver_on
+from tests.unit.agents.stores import config, each_saver, ids, open_saver, put
+from tests.unit.agents.test_hostile_entries import ENTRIES, KEYS, fill
 
 each_kind = pytest.mark.parametrize("kind", [MemoryKv, LogOnly], ids=["index", "log"])
-each_saver = pytest.mark.parametrize("kind", SAVERS)
+
+
+class State(TypedDict):
+    a: Any
+
+
 LEFT_OF_A_DELETED_THREAD = ("t/t/c/", "t/t/g/", "t/t/x", "t/t/n")
 
 
@@ -300,6 +307,100 @@ def test_at_the_shell_the_others_are_listed_and_pruned_and_the_damaged_one_is_de
     capsys.readouterr()
     assert execute(["threads", "list", store, "--json"]) == 0
     assert [(t["thread"], t["checkpoints"]) for t in json.loads(capsys.readouterr().out)] == [("s", 1), ("u", 1)]
+
+
+WHAT_IS_DAMAGED = {"a commit": "c", "a pending write": "w", "a value": "b"}
+
+
+@pytest.mark.parametrize("below", WHAT_IS_DAMAGED.values(), ids=WHAT_IS_DAMAGED)
+@each_saver
+def test_an_export_has_every_other_thread_whole_and_then_names_the_damaged_one(
+    kind: str, below: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_saver(kind, tmp_path) as saver:
+        three_threads(saver)
+        last = put(saver, config(id="t2"), {"a": "x" * 70_000}, id="t3")
+        saver.put_writes(last, [("a", 1)], "task")
+        spoil(saver, below)
+
+    assert execute(["threads", "export", str(tmp_path / kind)]) == 1
+
+    shown = capsys.readouterr()
+    exported = [json.loads(line) for line in shown.out.splitlines()]
+    assert [(line["thread"], line["id"]) for line in exported] == [("s", "s1"), ("s", "s2"), ("u", "u1"), ("u", "u2")]
+    assert "cannot export all threads: 't' cannot be read" in shown.err
+    assert execute(["threads", "export", str(tmp_path / kind), "t"]) == 1
+    assert capsys.readouterr().out == ""
+
+
+SCHEMA = Schema.of(StateGraph(State).add_node("n", lambda state: {}).add_edge(START, "n"), version=1)
+
+
+@pytest.mark.parametrize("below", ["c", "w"])
+@each_saver
+def test_a_check_of_a_schema_looks_at_every_other_thread_and_then_names_the_damaged_one(
+    kind: str, below: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_saver(kind, tmp_path) as saver:
+        three_threads(saver)
+        saver.put_writes(config(id="t2"), [("a", 1)], "task")
+        spoil(saver, below)
+    check = ["threads", "migrate", str(tmp_path / kind), "--check", "--schema", f"{__name__}:SCHEMA"]
+
+    assert execute([*check, "--json"]) == 1
+
+    shown = capsys.readouterr()
+    report = json.loads(shown.out)
+    assert report["migrated"] == 2
+    assert "'t'" in shown.err + str(report["refused"])
+
+
+def test_a_history_shows_what_can_be_read_and_marks_what_cannot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_saver("rocks", tmp_path) as saver:
+        at = put(saver, config(), {"a": 1}, id="1")
+        for id_ in ("2", "3"):
+            at = put(saver, at, {"a": 1}, id=id_)
+        key = next(key for key in saver.core.kv.keys("t/t/c/", reverse=True) if key.endswith("2"))
+        data = saver.core.kv.get(key)
+        assert data is not None
+        saver.core.kv.write([(key, data[: len(data) // 2])])
+    history = ["threads", "history", str(tmp_path / "rocks"), "t"]
+
+    assert execute([*history, "--json"]) == 1
+
+    shown = capsys.readouterr()
+    assert [(line["id"], line["damaged"] is None) for line in json.loads(shown.out)] == [
+        ("3", True),
+        ("2", False),
+        ("1", True),
+    ]
+    assert "cannot read 1 of the 3 checkpoints of thread 't'" in shown.err
+    assert execute(history) == 1
+    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()[1:]][:2] == ["head", "damaged"]
+    assert execute(["threads", "show", str(tmp_path / "rocks"), "t", "--at", "1"]) == 0
+
+
+@each_saver
+def test_a_history_needs_no_value(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with open_saver(kind, tmp_path) as saver:
+        put(saver, config(), {"a": "x" * 70_000}, id="1")
+        spoil(saver, "b")
+    assert execute(["threads", "history", str(tmp_path / kind), "t", "--json"]) == 0
+    assert [line["id"] for line in json.loads(capsys.readouterr().out)] == ["1"]
+
+
+@each_saver
+def test_who_has_no_key_is_asked_for_it_and_not_told_to_delete_the_threads(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_saver(kind, tmp_path, keys=KEYS) as saver:
+        three_threads(saver)
+    assert execute(["threads", "list", str(tmp_path / kind)]) == 1
+    error = capsys.readouterr().err
+    assert "Open the store with all its keys" in error
+    assert "delete" not in error
 
 
 @pytest.mark.parametrize("text", ["user-7", "", "A/b %~é\udc80", "." * 3])

@@ -23,7 +23,7 @@ from flowpoint.agents.serde import StrictSerde
 from flowpoint.errors import StorageError, UsageError
 from flowpoint.host.disk import make_durable
 from tests.unit.agents.faulty_files import MemoryFiles, PowerLost
-from tests.unit.agents.test_saver import config, ids, put
+from tests.unit.agents.stores import config, export, ids, put
 
 ROOT = "/store"
 CALLS_MAX = 2000
@@ -153,7 +153,7 @@ def fork(saver: CoreSaver) -> None:
 
 def take_in(saver: CoreSaver) -> None:
     """Import, under another name, what the store has."""
-    lines = [line.replace('"thread": "t"', '"thread": "new"') for line in exchange.exported(saver.core, ["t"])]
+    lines = [line.replace('"thread": "t"', '"thread": "new"') for line in export(saver, "t")]
     exchange.imported(saver.core, lines)
 
 

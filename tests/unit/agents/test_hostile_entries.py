@@ -15,14 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flowpoint.agents import exchange, rocks
-from flowpoint.agents.kv import MemoryKv
-from flowpoint.agents.opening import core_on
 from flowpoint.agents.saver import CoreSaver
 from flowpoint.errors import DamagedStoreError, FlowPointError, InternalError
-from tests.unit.agents.stores import SAVERS, open_saver
+from tests.unit.agents.memory_kv import LogOnly, MemoryKv, saver_on
+from tests.unit.agents.stores import config, each_saver, export, open_saver, put
 from tests.unit.agents.test_hostile_bytes import nothing_is_imported
-from tests.unit.agents.test_saver import config, put
 
 __all__ = ["nothing_is_imported"]
 
@@ -37,16 +34,6 @@ KEYS = {"k": bytes(32)}
 MANY = [f"{i}" * 3 for i in range(900)]
 PEAK_TIMES, PEAK_MORE = 300, 40_000_000
 """Bytes that reading takes at most: for every byte read, and besides."""
-
-
-class LogOnly(MemoryKv):
-    """As a folder is: no batches, so the log has to be replayed."""
-
-    indexed = False
-
-
-def saver_on(kv: MemoryKv, keys: Any = None) -> CoreSaver:
-    return CoreSaver(core_on(kv, rocks.SIZES, alone=False, keys=keys))
 
 
 def fill(saver: CoreSaver) -> None:
@@ -70,7 +57,7 @@ def commands(saver: CoreSaver) -> Iterator[Callable[[], object]]:
         yield lambda thread=thread: list(saver.list(config(thread), before=config(id="2")))
         yield lambda thread=thread: saver.get_delta_channel_history(config=config(thread, id="2"), channels=["list"])
     yield lambda: list(saver.list(None, filter={"step": 1}))
-    yield lambda: list(exchange.exported(saver.core, saver.core.reader.threads()))
+    yield lambda: export(saver)
     yield lambda: saver.put_writes(config(id="2"), [("a", 2)], "task", "")
     yield lambda: put(saver, config(id="2"), {"a": 3}, versions={"a": 2, "large": 1, "list": 1}, id="4")
     yield lambda: saver.copy_thread("t", "copy")
@@ -178,7 +165,7 @@ def test_a_store_that_lacks_an_entry_or_has_two_of_them_swapped_is_read_or_refus
             ask_everything(saver_on(kv, KEYS if sealed else None))
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 def test_real_stores_with_bent_entries_are_read_or_refused(kind: str, tmp_path: Path) -> None:
     with open_saver(kind, tmp_path) as saver:
         fill(saver)
@@ -328,7 +315,7 @@ def test_a_commit_that_is_missing_is_an_error_for_every_command_but_deleting(kin
         lambda: saver.get_tuple(config(id="1")),
         lambda: saver.prune(["t"]),
         lambda: saver.copy_thread("t", "copy"),
-        lambda: list(exchange.exported(saver.core, ["t"])),
+        lambda: export(saver, "t"),
     ):
         with pytest.raises(DamagedStoreError, match="thread 't'.* is missing"):
             command()

@@ -24,12 +24,9 @@ from langgraph.graph import START, StateGraph
 from flowpoint.agents.saver import CoreSaver
 from flowpoint.agents.types import types_of
 from flowpoint.errors import BadRecordError, DamagedStoreError, SealError
-from tests.unit.agents.stores import SAVERS, open_saver
-from tests.unit.agents.test_saver import config, ids, put
+from tests.unit.agents.stores import THREAD, config, each_saver, ids, open_saver, put
 
 T = TypeVar("T")
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
-each_saver = pytest.mark.parametrize("kind", SAVERS)
 
 
 class Kind(StrEnum):
@@ -71,9 +68,9 @@ def kept(kind: str, path: Path, value: State) -> dict[str, Any]:
 
     builder = in_a_row(("write", lambda state: value), ("look", look))
     with open_saver(kind, path, types=types_of(builder)) as saver:
-        builder.compile(checkpointer=saver, interrupt_before=["look"]).invoke({"trail": []}, CONFIG)
+        builder.compile(checkpointer=saver, interrupt_before=["look"]).invoke({"trail": []}, THREAD)
     with open_saver(kind, path, types=types_of(builder)) as saver:
-        builder.compile(checkpointer=saver).invoke(None, CONFIG)
+        builder.compile(checkpointer=saver).invoke(None, THREAD)
     return read[0]
 
 
@@ -128,15 +125,15 @@ def test_what_cannot_be_saved_is_refused_by_channel_and_type_and_the_thread_stay
     with open_saver(kind, tmp_path) as saver:
         graph = builder.compile(checkpointer=saver)
         with pytest.raises(BadRecordError, match=f"channel 'notes' of thread 't'.*{type(value).__name__}"):
-            graph.invoke({"trail": ["in"]}, CONFIG, durability=durability)
+            graph.invoke({"trail": ["in"]}, THREAD, durability=durability)
 
         if durability != "exit":
-            assert graph.get_state(CONFIG).values == {"trail": ["in", "n1"]}
-            assert graph.get_state(CONFIG).next == ("n2",)
+            assert graph.get_state(THREAD).values == {"trail": ["in", "n1"]}
+            assert graph.get_state(THREAD).next == ("n2",)
             given[0] = "mended"
-            assert graph.invoke(None, CONFIG)["notes"] == {"deep": ["mended"]}
+            assert graph.invoke(None, THREAD)["notes"] == {"deep": ["mended"]}
         else:
-            assert graph.get_state(CONFIG).values == {}
+            assert graph.get_state(THREAD).values == {}
             assert ids(saver.list(None)) == []
 
 
@@ -191,18 +188,64 @@ def test_a_step_whose_writes_were_stored_is_not_run_again_after_a_kill(
         try:
             saver = open_saver(kind, tmp_path)
             KilledInPut(saver, 2, writes_first=writes_first)
-            builder.compile(checkpointer=saver).invoke({"trail": []}, CONFIG, durability="sync")
+            builder.compile(checkpointer=saver).invoke({"trail": []}, THREAD, durability="sync")
         finally:
             os._exit(1)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
     with open_saver(kind, tmp_path) as saver:
-        result = builder.compile(checkpointer=saver).invoke(None, CONFIG)
+        result = builder.compile(checkpointer=saver).invoke(None, THREAD)
 
     assert result["trail"] == ["step1", "step2", "step3"]
     if writes_first:
         assert runs.read_text().split() == ["step1", "step2", "step3"]
     else:
         assert runs.read_text().split() in (["step1", "step2", "step3"], ["step1", "step2", "step2", "step3"])
+
+
+@each_saver
+def test_a_sibling_that_finished_is_not_run_again_after_the_death_of_the_process(kind: str, tmp_path: Path) -> None:
+    runs, stored = tmp_path / "runs", threading.Event()
+
+    def node(name: str, before: Callable[[], object]) -> tuple[str, Callable[[State], State]]:
+        def run(state: State) -> State:
+            with runs.open("a") as file:
+                file.write(f"{name} ")
+            before()
+            return {"trail": [name]}
+
+        return name, run
+
+    def die_once() -> None:
+        if runs.read_text().split().count("bad") == 1:
+            stored.wait(20)
+            os._exit(137)
+
+    builder = StateGraph(State)
+    for name, before in (("bad", die_once), ("good", lambda: None)):
+        builder.add_node(*node(name, before))
+        builder.add_edge(START, name)
+    child = os.fork()
+    if child == 0:
+        try:
+            saver = open_saver(kind, tmp_path)
+            put_writes = saver.put_writes
+
+            def storing(*given: Any) -> None:
+                put_writes(*given)
+                if ("trail", ["good"]) in given[1]:
+                    stored.set()
+
+            saver.put_writes = storing  # type: ignore[method-assign]
+            builder.compile(checkpointer=saver).invoke({"trail": []}, THREAD, durability="sync")
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 137
+    with open_saver(kind, tmp_path) as saver:
+        graph = builder.compile(checkpointer=saver)
+        assert graph.get_state(THREAD).next == ("bad",)
+        assert sorted(graph.invoke(None, THREAD)["trail"]) == ["bad", "good"]
+
+    assert sorted(runs.read_text().split()) == ["bad", "bad", "good"]
 
 
 @each_saver
@@ -253,6 +296,6 @@ def test_an_encrypted_entry_that_was_swapped_is_refused(by: str, what: str, kind
         replace(saver, key, by_others[by])
     with open_saver(kind, tmp_path, keys=keys) as saver:
         with pytest.raises((SealError, DamagedStoreError)) as caught:
-            list(saver.list(CONFIG))
+            list(saver.list(THREAD))
         assert "thread 't'" in str(caught.value)
         assert saver.get_tuple(config("other")).checkpoint["channel_values"] == {"secret": "other2" * 40_000}

@@ -18,10 +18,7 @@ from flowpoint.agents.kv import Section, part
 from flowpoint.agents.rocks import RocksSaver
 from flowpoint.agents.stored_index import MARKED
 from flowpoint.errors import UsageError
-from tests.unit.agents.stores import SAVERS, open_saver
-from tests.unit.agents.test_saver import config, ids, put
-
-each_saver = pytest.mark.parametrize("kind", SAVERS)
+from tests.unit.agents.stores import config, each_saver, ids, open_saver, put
 
 ODD_THREADS = ["", ".", "..", "a/b", "a%2fb", "A", "a", "nul\0", "é𝄞", "lone \ud800", "x" * 5000, "t/c/000000000001"]
 ODD_NAMESPACES = ["", "sub:1|inner:2", "a/../b", "ä|\x1f", "n" * 400]

@@ -9,11 +9,10 @@ import pytest
 
 from flowpoint.agents.entry_names import commit_name
 from flowpoint.agents.envelope import PUT, Header
-from flowpoint.agents.kv import MemoryKv
 from flowpoint.agents.remembered import Head, Remembered, remember
 from flowpoint.agents.stored_index import StoredIndex
-from tests.unit.agents.stores import open_saver
-from tests.unit.agents.test_saver import config, ids, put
+from tests.unit.agents.memory_kv import MemoryKv
+from tests.unit.agents.stores import config, ids, open_saver, put
 
 
 class Overtaken(MemoryKv):

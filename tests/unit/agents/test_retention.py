@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -16,11 +17,7 @@ from flowpoint.agents.appending import World
 from flowpoint.agents.folder import FolderSaver
 from flowpoint.agents.saver import CoreSaver
 from flowpoint.errors import ConcurrentRunError, UsageError
-from tests.unit.agents.stores import SAVERS, open_saver
-from tests.unit.agents.test_saver import config, ids, put
-
-each_saver = pytest.mark.parametrize("kind", SAVERS)
-THREAD: Any = {"configurable": {"thread_id": "t"}}
+from tests.unit.agents.stores import THREAD, config, each_saver, ids, open_saver, put
 
 
 class Clock:
@@ -90,6 +87,58 @@ def test_a_pending_question_survives_pruning(kind: str, tmp_path: Path) -> None:
 
         assert graph.get_state(THREAD).next == ("review",)
         assert graph.invoke(Command(resume="yes"), THREAD) == {"log": ["draft", "review:yes"]}
+
+
+class Log(TypedDict):
+    log: Annotated[list[str], operator.add]
+
+
+def asking(saver: CoreSaver, *, in_a_sub_graph: bool) -> Any:
+    """A graph that asks before it ends."""
+    builder = StateGraph(Log)
+    builder.add_node("review", lambda state: {"log": [f"review:{interrupt('ok?')}"]})
+    builder.add_edge(START, "review")
+    if in_a_sub_graph:
+        outer = StateGraph(Log)
+        outer.add_node("sub", builder.compile())
+        builder = outer.add_edge(START, "sub")
+    return builder.compile(checkpointer=saver)
+
+
+@each_saver
+@pytest.mark.parametrize("in_a_sub_graph", [False, True], ids=["in the graph", "in a sub-graph"])
+def test_a_thread_that_is_too_old_waits_for_its_answer_and_not_for_one_that_came(
+    in_a_sub_graph: bool, kind: str, tmp_path: Path
+) -> None:
+    with open_saver(kind, tmp_path) as saver:
+        clock = Clock(saver)
+        graph = asking(saver, in_a_sub_graph=in_a_sub_graph)
+        graph.invoke({"log": []}, THREAD)
+        clock.turn(days=2)
+        saver.expire(ttl=timedelta(days=1))
+        assert graph.invoke(Command(resume="yes"), THREAD)["log"] == ["review:yes"]
+
+        saver.expire(keep_last=1)
+        assert len(list(graph.get_state_history(THREAD))) == 1, "what was answered needs no longer be kept"
+        graph.invoke({"log": []}, THREAD)
+        graph.invoke(Command(resume="yes"), THREAD)
+        clock.turn(days=2)
+        saver.expire(ttl=timedelta(days=1))
+        assert saver.core.reader.threads() == []
+
+
+@each_saver
+def test_a_question_that_waits_in_a_branch_stays_with_what_it_needs(kind: str, tmp_path: Path) -> None:
+    with open_saver(kind, tmp_path) as saver:
+        graph = asking(saver, in_a_sub_graph=False)
+        graph.invoke({"log": ["first"]}, THREAD)
+        asked = graph.get_state(THREAD).config
+        begun = list(graph.get_state_history(THREAD))[-1].config
+        graph.update_state(begun, {"log": ["instead"]}, as_node="review")
+
+        saver.expire(keep_last=1, ttl=timedelta(0))
+
+        assert graph.invoke(Command(resume="yes"), asked)["log"] == ["first", "review:yes"]
 
 
 @each_saver
@@ -171,6 +220,33 @@ def test_a_copy_has_history_heads_writes_and_branches_and_lives_on_alone(kind: s
         assert branch.checkpoint["channel_values"] == {"a": ["m" * 2000] * 50}
         with pytest.raises(UsageError, match="has checkpoints"):
             saver.copy_thread("copy", "copy")
+
+
+@each_saver
+def test_a_sweep_waits_for_a_copy_of_which_nothing_counts_yet(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_saver(kind, tmp_path) as saver, open_saver(kind, tmp_path) as other:
+        chain(saver, "a", "b", "c")
+        saver.put_writes(config(id="a"), [("w", "x" * 70_000)], "task")
+        sweeper = threading.Thread(target=other.sweep, args=[timedelta(0)])
+        append, copied = saver.core.log.append, []
+
+        def appending(*given: Any, **options: Any) -> Any:
+            copied.append(append(*given, **options))
+            if len(copied) == 2:
+                sweeper.start()
+                sweeper.join(0.2)  # which it does not end in, unless it sweeps what is being copied
+            return copied[-1]
+
+        monkeypatch.setattr(saver.core.log, "append", appending)
+        saver.copy_thread("t", "copy")
+        sweeper.join()
+
+        assert ids(other.list(config("copy"))) == ["c", "b", "a"]
+        first = other.get_tuple(config("copy", id="a"))
+        assert first.checkpoint["channel_values"] == {"a": "a" * 5000}
+        assert first.pending_writes == [("task", "w", "x" * 70_000)]
 
 
 @each_saver

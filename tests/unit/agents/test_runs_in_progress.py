@@ -27,9 +27,8 @@ from flowpoint.agents.retry import ainvoke_with_retry, invoke_with_retry
 from flowpoint.agents.running import Runs
 from flowpoint.agents.saver import CoreSaver
 from flowpoint.errors import ConcurrentRunError, UsageError
-from tests.unit.agents.stores import SAVERS, open_saver
+from tests.unit.agents.stores import THREAD, each_saver, open_saver
 
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
 SECONDS = 30
 Node = Callable[[Any], Any]
 
@@ -53,7 +52,7 @@ def nothing(state: Chat) -> Any:
 
 
 def log(graph: Any) -> list[str]:
-    found: list[str] = graph.get_state(CONFIG).values["log"]
+    found: list[str] = graph.get_state(THREAD).values["log"]
     return found
 
 
@@ -78,7 +77,7 @@ class Slow:
 def in_progress(graph: Any, slow: Slow, invoke: Callable[..., Any] = invoke_with_retry) -> Iterator[Any]:
     """A run with the input A, whose node is running; what it comes to."""
     with ThreadPoolExecutor(1) as pool:
-        run = pool.submit(invoke, graph, {"log": ["A"]}, CONFIG, durability="sync")
+        run = pool.submit(invoke, graph, {"log": ["A"]}, THREAD, durability="sync")
         try:
             assert slow.begun.wait(SECONDS)
             yield run
@@ -90,7 +89,7 @@ def plainly(graph: Any, input: Any, config: Any, **options: Any) -> Any:
     return graph.invoke(input, config, **options)
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 @pytest.mark.parametrize("awaited", [False, True])
 def test_who_comes_while_a_run_is_in_progress_runs_after_it_and_no_input_is_there_twice(
     kind: str, awaited: bool, tmp_path: Path
@@ -100,16 +99,16 @@ def test_who_comes_while_a_run_is_in_progress_runs_after_it_and_no_input_is_ther
         graph = graph_of(saver, slow)
         with in_progress(graph, slow) as first:
             if awaited:
-                asyncio.run(ainvoke_with_retry(graph, {"log": ["B"]}, CONFIG, durability="sync"))
+                asyncio.run(ainvoke_with_retry(graph, {"log": ["B"]}, THREAD, durability="sync"))
             else:
-                invoke_with_retry(graph, {"log": ["B"]}, CONFIG, durability="sync")
+                invoke_with_retry(graph, {"log": ["B"]}, THREAD, durability="sync")
 
         assert first.result() == {"log": ["A"]}
         assert log(graph) == ["A", "B"]
         assert slow.ran == [["A"], ["A", "B"]]
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 def test_a_plain_run_loses_to_one_in_progress_and_with_sync_before_any_of_its_nodes_runs(
     kind: str, durability: Any, tmp_path: Path
@@ -119,52 +118,52 @@ def test_a_plain_run_loses_to_one_in_progress_and_with_sync_before_any_of_its_no
         other = graph_of(saver, lambda state: ran.append(state) or {})
         with in_progress(graph_of(saver, slow), slow) as first:
             with pytest.raises(ConcurrentRunError, match=f"in progress in process {os.getpid()} has the thread"):
-                other.invoke({"log": ["B"]}, CONFIG, durability=durability)
+                other.invoke({"log": ["B"]}, THREAD, durability=durability)
             with pytest.raises(ConcurrentRunError, match="has the thread"):
-                other.update_state(CONFIG, {"log": ["edited"]}, as_node="n0")
+                other.update_state(THREAD, {"log": ["edited"]}, as_node="n0")
 
         assert first.result() == {"log": ["A"]}
         assert log(other) == ["A"]
         assert ran == [] or durability != "sync"
-        other.invoke({"log": ["B"]}, CONFIG)
+        other.invoke({"log": ["B"]}, THREAD)
         assert log(other) == ["A", "B"]
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 def test_a_saver_that_branches_leaves_the_head_to_the_run_in_progress(kind: str, tmp_path: Path) -> None:
     slow = Slow()
     with open_saver(kind, tmp_path, on_conflict="raise") as saver, open_saver(kind, tmp_path) as branching:
         other = graph_of(branching, nothing)
         with in_progress(graph_of(saver, slow), slow) as first:
-            other.invoke({"log": ["B"]}, CONFIG)
+            other.invoke({"log": ["B"]}, THREAD)
 
         assert first.result() == {"log": ["A"]}
         assert log(other) == ["A"]
-        assert ["A", "B"] in [state.values.get("log") for state in other.get_state_history(CONFIG)]
+        assert ["A", "B"] in [state.values.get("log") for state in other.get_state_history(THREAD)]
         assert branching.counts == {"conflict": 1}
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 def test_a_plain_run_that_was_taken_over_is_told_not_to_give_its_input_again(kind: str, tmp_path: Path) -> None:
     slow = Slow()
     with open_saver(kind, tmp_path, on_conflict="raise") as saver:
         other = graph_of(saver, nothing)
         with in_progress(graph_of(saver, slow), slow, plainly) as first:
-            other.invoke({"log": ["B"]}, CONFIG)
+            other.invoke({"log": ["B"]}, THREAD)
 
         with pytest.raises(ConcurrentRunError, match="in the history: do not give it again"):
             first.result()
         assert log(other) == ["A", "B"]
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 def test_a_run_that_was_taken_over_nevertheless_is_not_repeated(kind: str, tmp_path: Path) -> None:
     slow = Slow()
     with open_saver(kind, tmp_path, on_conflict="raise") as saver, open_saver(kind, tmp_path) as unaware:
         unaware.core.runs = Runs(LocalHolders())
         other = graph_of(unaware, nothing)
         with in_progress(graph_of(saver, slow), slow) as first:
-            other.invoke({"log": ["B"]}, CONFIG)
+            other.invoke({"log": ["B"]}, THREAD)
 
         with pytest.raises(ConcurrentRunError, match="in the history: do not give it again"):
             first.result()
@@ -172,14 +171,14 @@ def test_a_run_that_was_taken_over_nevertheless_is_not_repeated(kind: str, tmp_p
         assert slow.ran == [["A"]]
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 def test_a_run_whose_thread_goes_back_to_before_it_is_repeated(kind: str, tmp_path: Path) -> None:
     slow = Slow()
     with open_saver(kind, tmp_path, on_conflict="raise") as saver, open_saver(kind, tmp_path) as unaware:
         unaware.core.runs = Runs(LocalHolders())
         other = graph_of(unaware, nothing)
-        other.invoke({"log": ["base"]}, CONFIG)
-        base = other.get_state(CONFIG).config
+        other.invoke({"log": ["base"]}, THREAD)
+        base = other.get_state(THREAD).config
         with in_progress(graph_of(saver, slow), slow) as first:
             other.update_state(base, {"log": ["edited"]}, as_node="n0")
 
@@ -191,7 +190,7 @@ class Notes(TypedDict):
     notes: Annotated[list[str], operator.add]
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 def test_a_sub_graph_with_a_memory_of_its_own_keeps_nothing_of_a_run_that_lost(
     kind: str, durability: Any, tmp_path: Path
@@ -204,15 +203,37 @@ def test_a_sub_graph_with_a_memory_of_its_own_keeps_nothing_of_a_run_that_lost(
         def node(state: Chat) -> Any:
             if durability == "exit":
                 for text in intruders:
-                    other.update_state(CONFIG, {"log": [text]}, as_node="n0")
+                    other.update_state(THREAD, {"log": [text]}, as_node="n0")
             return {}
 
         graph = graph_of(saver, node, lambda state: notes.invoke({"log": state["log"][-1:]}) and {})
-        invoke_with_retry(graph, {"log": ["A"]}, CONFIG, durability=durability)
+        invoke_with_retry(graph, {"log": ["A"]}, THREAD, durability=durability)
 
         assert log(graph) == [*(["edited"] if durability == "exit" else []), "A"]
         kept = next(iter(saver.list({"configurable": {"thread_id": "t", "checkpoint_ns": "n1"}})))
         assert kept.checkpoint["channel_values"]["notes"] == ["A"]
+
+
+@each_saver
+def test_a_run_that_has_lost_takes_its_thread_no_more_though_that_is_free_while_its_nodes_still_run(
+    kind: str, tmp_path: Path
+) -> None:
+    inner = StateGraph(Notes).add_node("note", lambda state: {"notes": [state["log"][-1]]})
+    notes = inner.add_edge(START, "note").compile(checkpointer=True)
+    slow = Slow()
+    with open_saver(kind, tmp_path, on_conflict="raise", on_event=slow.on_event) as saver:
+        with in_progress(graph_of(saver, lambda state: slow(state) or fails(state)), slow) as first:
+
+            def note(state: Chat) -> Any:
+                assert isinstance(first.exception(SECONDS), ZeroDivisionError)
+                return notes.invoke({"log": state["log"][-1:]}) and {}
+
+            graph = graph_of(saver, note)
+            invoke_with_retry(graph, {"log": ["B"]}, THREAD, durability="async")
+
+        assert log(graph) == ["A", "B"]
+        kept = next(iter(saver.list({"configurable": {"thread_id": "t", "checkpoint_ns": "n0"}})))
+        assert kept.checkpoint["channel_values"]["notes"] == ["B"]
 
 
 class Stop(BaseException):
@@ -231,7 +252,7 @@ def asks(state: Chat) -> Any:
     return {"log": [interrupt("?")]}
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 @pytest.mark.parametrize("node", [nothing, fails, stops, asks])
 @pytest.mark.parametrize("awaited", [False, True])
 def test_a_thread_is_free_however_the_run_that_had_it_ends(
@@ -241,17 +262,17 @@ def test_a_thread_is_free_however_the_run_that_had_it_ends(
         graph = graph_of(saver, node)
         try:
             if awaited:
-                asyncio.run(ainvoke_with_retry(graph, {"log": ["A"]}, CONFIG, durability="sync"))
+                asyncio.run(ainvoke_with_retry(graph, {"log": ["A"]}, THREAD, durability="sync"))
             else:
-                invoke_with_retry(graph, {"log": ["A"]}, CONFIG, durability="sync")
+                invoke_with_retry(graph, {"log": ["A"]}, THREAD, durability="sync")
         except (ZeroDivisionError, Stop):
             assert node in (fails, stops)
 
         other = graph_of(saver, nothing)
-        assert other.invoke({"log": ["B"]}, CONFIG) == {"log": ["A", "B"]}
+        assert other.invoke({"log": ["B"]}, THREAD) == {"log": ["A", "B"]}
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 def test_a_thread_is_free_when_the_run_that_had_it_was_cancelled(kind: str, tmp_path: Path) -> None:
     async def cancelled() -> None:
         begun = asyncio.Event()
@@ -260,7 +281,7 @@ def test_a_thread_is_free_when_the_run_that_had_it_was_cancelled(kind: str, tmp_
             begun.set()
             await asyncio.Event().wait()
 
-        run = asyncio.create_task(ainvoke_with_retry(graph_of(saver, waits), {"log": ["A"]}, CONFIG, durability="sync"))
+        run = asyncio.create_task(ainvoke_with_retry(graph_of(saver, waits), {"log": ["A"]}, THREAD, durability="sync"))
         await asyncio.wait_for(begun.wait(), SECONDS)
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -268,14 +289,14 @@ def test_a_thread_is_free_when_the_run_that_had_it_was_cancelled(kind: str, tmp_
 
     with open_saver(kind, tmp_path, on_conflict="raise") as saver:
         asyncio.run(cancelled())
-        assert graph_of(saver, nothing).invoke({"log": ["B"]}, CONFIG) == {"log": ["A", "B"]}
+        assert graph_of(saver, nothing).invoke({"log": ["B"]}, THREAD) == {"log": ["A", "B"]}
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 def test_who_waits_for_a_run_can_be_cancelled(kind: str, tmp_path: Path) -> None:
     async def cancelled() -> None:
         refused.clear()
-        run = asyncio.create_task(ainvoke_with_retry(graph, {"log": ["B"]}, CONFIG, durability="sync"))
+        run = asyncio.create_task(ainvoke_with_retry(graph, {"log": ["B"]}, THREAD, durability="sync"))
         assert await asyncio.to_thread(refused.wait, SECONDS)
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -291,7 +312,7 @@ def test_who_waits_for_a_run_can_be_cancelled(kind: str, tmp_path: Path) -> None
         assert log(graph) == ["A"]
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 def test_of_two_answers_at_once_one_is_given_and_the_other_not_kept_for_the_next_question(
     kind: str, tmp_path: Path
 ) -> None:
@@ -307,37 +328,37 @@ def test_of_two_answers_at_once_one_is_given_and_the_other_not_kept_for_the_next
 
     with open_saver(kind, tmp_path, on_conflict="raise") as saver, ThreadPoolExecutor(1) as pool:
         graph = graph_of(saver, ask, ask_more)
-        graph.invoke({"log": []}, CONFIG)
-        first = pool.submit(invoke_with_retry, graph, Command(resume="no"), CONFIG, durability="sync")
+        graph.invoke({"log": []}, THREAD)
+        first = pool.submit(invoke_with_retry, graph, Command(resume="no"), THREAD, durability="sync")
         assert slow.begun.wait(SECONDS)
         with pytest.raises(ConcurrentRunError, match="in progress"):
-            invoke_with_retry(graph, Command(resume="yes"), CONFIG, durability="sync")
+            invoke_with_retry(graph, Command(resume="yes"), THREAD, durability="sync")
         slow.go.set()
         first.result()
 
         assert len(slow.ran) == 1
         assert log(graph) == ["pay: no"]
-        assert graph.get_state(CONFIG).next == ("n1",)
+        assert graph.get_state(THREAD).next == ("n1",)
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 def test_two_runs_that_go_on_without_input_run_each_node_once(kind: str, tmp_path: Path) -> None:
     slow = Slow()
     with open_saver(kind, tmp_path, on_conflict="raise", on_event=slow.on_event) as saver:
         graph = graph_of(saver, nothing, slow)
         interrupted = StateGraph(Chat).add_node("n0", nothing).add_node("n1", slow)
         interrupted.add_edge(START, "n0").add_edge("n0", "n1")
-        interrupted.compile(checkpointer=saver, interrupt_before=["n1"]).invoke({"log": ["A"]}, CONFIG)
+        interrupted.compile(checkpointer=saver, interrupt_before=["n1"]).invoke({"log": ["A"]}, THREAD)
         with ThreadPoolExecutor(1) as pool:
-            first = pool.submit(invoke_with_retry, graph, None, CONFIG, durability="sync")
+            first = pool.submit(invoke_with_retry, graph, None, THREAD, durability="sync")
             assert slow.begun.wait(SECONDS)
-            assert invoke_with_retry(graph, None, CONFIG, durability="sync") == {"log": ["A"]}
+            assert invoke_with_retry(graph, None, THREAD, durability="sync") == {"log": ["A"]}
             assert first.result() == {"log": ["A"]}
 
         assert slow.ran == [["A"]]
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 def test_a_conflict_inside_of_a_node_is_not_taken_for_the_loss_of_its_run(kind: str, tmp_path: Path) -> None:
     ran: list[str] = []
     with open_saver(kind, tmp_path, on_conflict="raise") as saver:
@@ -345,15 +366,15 @@ def test_a_conflict_inside_of_a_node_is_not_taken_for_the_loss_of_its_run(kind: 
 
         def intrudes(state: Chat) -> Any:
             ran.append("node")
-            return other.invoke({"log": ["B"]}, CONFIG, durability="sync")
+            return other.invoke({"log": ["B"]}, THREAD, durability="sync")
 
         with pytest.raises(ConcurrentRunError, match="has the thread"):
-            invoke_with_retry(graph_of(saver, intrudes), {"log": ["A"]}, CONFIG, durability="sync")
+            invoke_with_retry(graph_of(saver, intrudes), {"log": ["A"]}, THREAD, durability="sync")
         assert ran == ["node"]
         assert log(other) == ["A"]
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 def test_a_conflict_of_another_thread_is_not_taken_for_the_loss_of_a_run(kind: str, tmp_path: Path) -> None:
     ran: list[str] = []
 
@@ -363,22 +384,22 @@ def test_a_conflict_of_another_thread_is_not_taken_for_the_loss_of_a_run(kind: s
 
     with open_saver(kind, tmp_path, on_conflict="raise") as saver:
         with pytest.raises(ConcurrentRunError, match="of another thread"):
-            invoke_with_retry(graph_of(saver, conflicts), {"log": ["A"]}, CONFIG, durability="exit")
+            invoke_with_retry(graph_of(saver, conflicts), {"log": ["A"]}, THREAD, durability="exit")
         assert ran == ["node"]
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 def test_a_run_does_not_wait_for_the_run_that_it_is_a_part_of(kind: str, tmp_path: Path) -> None:
     with open_saver(kind, tmp_path, on_conflict="raise") as saver:
         other = graph_of(saver, nothing)
-        graph = graph_of(saver, lambda state: invoke_with_retry(other, {"log": ["B"]}, CONFIG))
+        graph = graph_of(saver, lambda state: invoke_with_retry(other, {"log": ["B"]}, THREAD))
 
         with pytest.raises(ConcurrentRunError, match="it would wait for itself"):
-            invoke_with_retry(graph, {"log": ["A"]}, CONFIG, durability="sync")
+            invoke_with_retry(graph, {"log": ["A"]}, THREAD, durability="sync")
         assert log(other) == ["A"]
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 def test_a_thread_that_is_deleted_meanwhile_is_begun_anew(kind: str, tmp_path: Path) -> None:
     slow = Slow()
     with open_saver(kind, tmp_path, on_conflict="raise") as saver:
@@ -390,7 +411,7 @@ def test_a_thread_that_is_deleted_meanwhile_is_begun_anew(kind: str, tmp_path: P
         assert slow.ran == [["A"], ["A"]]
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 def test_the_thread_may_be_bound_to_the_graph(kind: str, tmp_path: Path) -> None:
     slow = Slow()
     with (
@@ -398,17 +419,17 @@ def test_the_thread_may_be_bound_to_the_graph(kind: str, tmp_path: Path) -> None
         ThreadPoolExecutor(1) as pool,
     ):
         graph = graph_of(saver, nothing, slow)
-        graph_of(saver, nothing, fails).invoke({"log": ["A"]}, CONFIG, interrupt_before=["n1"])
-        first = pool.submit(invoke_with_retry, graph.with_config(CONFIG), None, None)
+        graph_of(saver, nothing, fails).invoke({"log": ["A"]}, THREAD, interrupt_before=["n1"])
+        first = pool.submit(invoke_with_retry, graph.with_config(THREAD), None, None)
         assert slow.begun.wait(SECONDS)
-        assert invoke_with_retry(graph.with_config(CONFIG), Command(update={"log": ["B"]}), None) == {"log": ["A", "B"]}
+        assert invoke_with_retry(graph.with_config(THREAD), Command(update={"log": ["B"]}), None) == {"log": ["A", "B"]}
         assert first.result() == {"log": ["A"]}
 
 
 def test_what_has_no_saver_that_tells_of_conflicts_is_refused() -> None:
     for graph in (graph_of(None, nothing), nothing):  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="on_conflict='raise'"):
-            invoke_with_retry(graph, {"log": []}, CONFIG)
+            invoke_with_retry(graph, {"log": []}, THREAD)
 
 
 def test_a_run_ends_well_though_its_mark_was_removed(tmp_path: Path) -> None:
@@ -418,8 +439,8 @@ def test_a_run_ends_well_though_its_mark_was_removed(tmp_path: Path) -> None:
             shutil.rmtree(tmp_path / "folder" / ".runs")
             return {}
 
-        assert invoke_with_retry(graph_of(saver, removes), {"log": ["A"]}, CONFIG, durability="sync") == {"log": ["A"]}
-        assert graph_of(saver, nothing).invoke({"log": ["B"]}, CONFIG) == {"log": ["A", "B"]}
+        assert invoke_with_retry(graph_of(saver, removes), {"log": ["A"]}, THREAD, durability="sync") == {"log": ["A"]}
+        assert graph_of(saver, nothing).invoke({"log": ["B"]}, THREAD) == {"log": ["A", "B"]}
 
 
 HOLDER = """
@@ -464,7 +485,7 @@ def test_a_run_of_another_process_has_its_thread_too(tmp_path: Path) -> None:
 
         with open_saver("folder", tmp_path, on_conflict="raise", on_event=let_go) as saver:
             graph = graph_of(saver, nothing)
-            assert invoke_with_retry(graph, {"log": ["B"]}, CONFIG, durability="sync") == {"log": ["A", "B"]}
+            assert invoke_with_retry(graph, {"log": ["B"]}, THREAD, durability="sync") == {"log": ["A", "B"]}
         assert process.wait(SECONDS) == 0
 
 
@@ -472,12 +493,12 @@ def test_a_run_whose_process_was_killed_does_not_block_its_thread(tmp_path: Path
     with process_in_progress(tmp_path) as process, open_saver("folder", tmp_path, on_conflict="raise") as saver:
         graph = graph_of(saver, nothing)
         with pytest.raises(ConcurrentRunError, match=f"in process {process.pid} has the thread"):
-            graph.invoke({"log": ["B"]}, CONFIG)
+            graph.invoke({"log": ["B"]}, THREAD)
 
         process.send_signal(signal.SIGKILL)
         process.wait(SECONDS)
 
-        assert graph.invoke({"log": ["C"]}, CONFIG) == {"log": ["A", "C"]}
+        assert graph.invoke({"log": ["C"]}, THREAD) == {"log": ["A", "C"]}
         assert list((tmp_path / "folder" / ".runs").iterdir()) == []
 
 
@@ -534,4 +555,12 @@ def test_of_many_who_take_a_thread_one_at_a_time_has_it(holders: Holders) -> Non
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(take, range(4))) == [[f"7.{which}"] * 20 for which in range(4)]
+    assert holders.holder("t") is None
+
+
+def test_a_run_that_has_ended_takes_no_thread_whatever_of_it_is_still_under_way(holders: Holders) -> None:
+    with Runs(holders).begun() as run:
+        pass
+
+    assert run.other("t") is None
     assert holders.holder("t") is None

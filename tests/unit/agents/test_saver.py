@@ -30,36 +30,7 @@ from flowpoint.errors import (
     UnknownTypeError,
     UsageError,
 )
-from tests.unit.agents.stores import SAVERS, open_saver
-
-each_saver = pytest.mark.parametrize("kind", SAVERS)
-
-
-def config(thread: str = "t", ns: str = "", id: str | None = None) -> Any:
-    return {"configurable": {"thread_id": thread, "checkpoint_ns": ns, "checkpoint_id": id}}
-
-
-def put(
-    saver: Any,
-    at: Any,
-    values: dict[str, Any] | None = None,
-    *,
-    id: str | None = None,
-    versions: dict[str, Any] | None = None,
-    changed: dict[str, Any] | None = None,
-    **metadata: Any,
-) -> Any:
-    checkpoint = empty_checkpoint()
-    checkpoint["channel_values"] = values or {}
-    checkpoint["channel_versions"] = versions or dict.fromkeys(values or {}, 1)
-    checkpoint["id"] = id or checkpoint["id"]
-    given: Any = {"source": "loop", "step": 0, "parents": {}, **metadata}
-    changed = checkpoint["channel_versions"] if changed is None else changed
-    return saver.put(at, checkpoint, given, changed)
-
-
-def ids(found: Any) -> list[str]:
-    return [one.checkpoint["id"] for one in found]
+from tests.unit.agents.stores import SAVERS, config, each_saver, ids, open_saver, put
 
 
 @each_saver

@@ -14,9 +14,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
-from tests.unit.agents.stores import SAVERS, open_saver
-
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
+from tests.unit.agents.stores import THREAD, each_saver, open_saver
 
 
 class State(TypedDict, total=False):
@@ -32,7 +30,7 @@ def step(name: str) -> Callable[[State], State]:
     return node
 
 
-def told(graph: Any, config: Any = CONFIG, *, subgraphs: bool = False) -> list[Any]:
+def told(graph: Any, config: Any = THREAD, *, subgraphs: bool = False) -> list[Any]:
     """The whole history of a thread, with ids replaced by their places in it."""
     history = list(graph.get_state_history(config))
     places = {one.config["configurable"]["checkpoint_id"]: at for at, one in enumerate(reversed(history))}
@@ -58,16 +56,16 @@ def branching(saver: Any) -> Any:
 
 
 def at_next(graph: Any, *names: str) -> Any:
-    return next(one for one in graph.get_state_history(CONFIG) if one.next == names).config
+    return next(one for one in graph.get_state_history(THREAD) if one.next == names).config
 
 
 def time_travel(saver: Any) -> Any:
     graph = branching(saver)
-    graph.invoke({"route": "main", "trail": []}, CONFIG)
+    graph.invoke({"route": "main", "trail": []}, THREAD)
     before = told(graph)
     fork = graph.update_state(at_next(graph, "c"), {"route": "alt"}, as_node="b")
     assert set(fork["configurable"]) == {"thread_id", "checkpoint_ns", "checkpoint_id"}
-    forked = graph.get_state(CONFIG)
+    forked = graph.get_state(THREAD)
     graph.invoke(None, fork)
     after = told(graph)
     again = graph.invoke(None, at_next(graph, "b"))
@@ -77,9 +75,9 @@ def time_travel(saver: Any) -> Any:
 
 def copied_checkpoint(saver: Any) -> Any:
     graph = branching(saver)
-    graph.invoke({"route": "main", "trail": []}, CONFIG)
+    graph.invoke({"route": "main", "trail": []}, THREAD)
     copy = graph.update_state(at_next(graph, "c"), None, as_node="__copy__")
-    return graph.invoke(None, copy), told(graph), graph.get_state(CONFIG).values
+    return graph.invoke(None, copy), told(graph), graph.get_state(THREAD).values
 
 
 def a_human_in_the_loop(saver: Any) -> Any:
@@ -94,11 +92,11 @@ def a_human_in_the_loop(saver: Any) -> Any:
     builder.add_edge(START, "review")
     builder.add_edge("review", "pay")
     graph = builder.compile(checkpointer=saver)
-    results: list[Any] = [graph.invoke({"trail": ["asked"]}, CONFIG)["__interrupt__"][0].value]
+    results: list[Any] = [graph.invoke({"trail": ["asked"]}, THREAD)["__interrupt__"][0].value]
     results.append(told(graph))
-    results.append(graph.invoke(Command(resume=7), CONFIG)["__interrupt__"][0].value)
+    results.append(graph.invoke(Command(resume=7), THREAD)["__interrupt__"][0].value)
     results.append(told(graph))
-    results.append(graph.invoke(Command(resume="yes"), CONFIG))
+    results.append(graph.invoke(Command(resume="yes"), THREAD))
     return [*results, told(graph)]
 
 
@@ -109,7 +107,7 @@ def a_sibling_that_fails(saver: Any) -> Any:
         runs.append("bad")
         if runs.count("bad") == 1:
             # The framework does not wait for the sibling's writes, so that it has to be waited for here.
-            while not any(write[2] == ["good"] for one in saver.list(CONFIG) for write in one.pending_writes):
+            while not any(write[2] == ["good"] for one in saver.list(THREAD) for write in one.pending_writes):
                 threading.Event().wait(0.001)
             raise RuntimeError("broken")
         return {"trail": ["bad"]}
@@ -125,9 +123,9 @@ def a_sibling_that_fails(saver: Any) -> Any:
     builder.add_edge(START, "good")
     graph = builder.compile(checkpointer=saver)
     with pytest.raises(RuntimeError):
-        graph.invoke({"trail": []}, CONFIG)
-    failed = graph.get_state(CONFIG)
-    result = graph.invoke(None, CONFIG)
+        graph.invoke({"trail": []}, THREAD)
+    failed = graph.get_state(THREAD)
+    result = graph.invoke(None, THREAD)
     return sorted(runs), failed.next, result, len(told(graph))
 
 
@@ -136,7 +134,7 @@ def sends(saver: Any) -> Any:
     builder.add_node("work", lambda state: {"trail": [f"w{state['amount']}"]})
     builder.add_conditional_edges(START, lambda state: [Send("work", {"amount": i}) for i in range(12)])
     graph = builder.compile(checkpointer=saver)
-    return graph.invoke({"trail": ["in"]}, CONFIG), told(graph)
+    return graph.invoke({"trail": ["in"]}, THREAD), told(graph)
 
 
 def nested(saver: Any, own: bool | None) -> Any:
@@ -156,16 +154,16 @@ def nested(saver: Any, own: bool | None) -> Any:
 def sub_graphs(own: bool | None) -> Callable[[Any], Any]:
     def scenario(saver: Any) -> Any:
         graph = nested(saver, own)
-        results = [graph.invoke({"trail": []}, CONFIG)["__interrupt__"][0].value]
-        results.append(graph.invoke(Command(resume="yes"), CONFIG))
+        results = [graph.invoke({"trail": []}, THREAD)["__interrupt__"][0].value]
+        results.append(graph.invoke(Command(resume="yes"), THREAD))
         first_run = told(graph)
         # Once more on the same thread, then back to before the sub-graph of the first run.
-        graph.invoke({"trail": ["second"]}, CONFIG)
-        results.append(graph.invoke(Command(resume="again"), CONFIG))
-        before_sub = list(graph.get_state_history(CONFIG))[-2].config
+        graph.invoke({"trail": ["second"]}, THREAD)
+        results.append(graph.invoke(Command(resume="again"), THREAD))
+        before_sub = list(graph.get_state_history(THREAD))[-2].config
         results.append(graph.invoke(None, before_sub).get("__interrupt__", [None])[0])
-        results.append(graph.invoke(Command(resume="replayed"), CONFIG))
-        spaces = {one.config["configurable"]["checkpoint_ns"].partition(":")[0] for one in saver.list(CONFIG)}
+        results.append(graph.invoke(Command(resume="replayed"), THREAD))
+        spaces = {one.config["configurable"]["checkpoint_ns"].partition(":")[0] for one in saver.list(THREAD)}
         return [getattr(one, "value", one) for one in results], first_run, told(graph), spaces
 
     return scenario
@@ -183,7 +181,7 @@ SCENARIOS = {
 
 
 @pytest.mark.parametrize("conflicts", ["branch", "raise"])
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_graph_does_the_same_as_with_the_saver_in_memory(
     name: str, kind: str, conflicts: str, tmp_path: Path
@@ -196,14 +194,14 @@ def test_a_graph_does_the_same_as_with_the_saver_in_memory(
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 def test_every_durability_ends_in_the_same_state(kind: str, durability: Any, tmp_path: Path) -> None:
     def run(saver: Any, api: str) -> Any:
         graph = branching(saver)
         given: Any = {"route": "main", "trail": []}
         if api == "sync":
-            return graph.invoke(given, CONFIG, durability=durability), told(graph)
-        return asyncio.run(graph.ainvoke(given, CONFIG, durability=durability)), told(graph)
+            return graph.invoke(given, THREAD, durability=durability), told(graph)
+        return asyncio.run(graph.ainvoke(given, THREAD, durability=durability)), told(graph)
 
     for api in ("sync", "async"):
         with open_saver(kind, tmp_path / api) as saver:

@@ -15,7 +15,7 @@ from langgraph.types import Command, interrupt
 from flowpoint.agents.migrations import Add, Convert, Drop, Rename, RenameNode
 from flowpoint.agents.schema import Schema
 from flowpoint.agents.types import types_of
-from flowpoint.errors import SchemaError, SealError, UnknownTypeError
+from flowpoint.errors import BadRecordError, SchemaError, SealError, UnknownTypeError
 from tests.unit.agents.stores import SAVERS, open_saver
 from tests.unit.agents.test_schema import T, append, asks, graph_of, nothing, parallel, values, versions_of_order
 
@@ -47,6 +47,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     store = Store(request.param, tmp_path)
     yield store
     store.close()
+
+
+@pytest.mark.parametrize("version", [None, 1], ids=["no schema", "a schema"])
+def test_a_new_field_is_absent_in_an_old_thread_until_it_is_written(store: Store, version: int | None) -> None:
+    store.deploy(graph_of({"a": str}, ("n", lambda s: {"a": s["a"] + "!"})), version).invoke({"a": "v"}, T)
+    new = store.deploy(graph_of({"a": str, "b": int}, ("n", lambda s: {"b": 5})), version)
+    assert values(new) == {"a": "v!"}
+    assert new.invoke({}, T) == {"a": "v!", "b": 5}
 
 
 def test_a_field_survives_a_roll_back(store: Store) -> None:
@@ -120,6 +128,46 @@ def test_a_class_with_a_new_required_field_is_filled_by_the_migration(store: Sto
     store.deploy(graph_of({"order": old}, ("n", nothing))).invoke({"order": old(id=1)}, T)
     steps = {1: [Convert("order", lambda stored: new(id=stored.id, price=9))]}
     assert values(store.deploy(graph_of({"order": new}, ("n", nothing)), 2, steps)) == {"order": new(id=1, price=9)}
+
+
+@pytest.mark.parametrize("version", [1, 2], ids=["same version", "next version"])
+def test_history_can_be_read_though_a_class_is_gone_that_was_an_input_once(store: Store, version: int) -> None:
+    order = versions_of_order(id=(int, ...))
+    store.deploy(graph_of({"a": str, "order": order}, ("n", nothing))).invoke({"a": "v", "order": order(id=1)}, T)
+    without = store.deploy(graph_of({"a": str}, ("n", append("!"))), version)
+
+    history = list(without.get_state_history(T))
+
+    assert [one.values.get("a") for one in history] == ["v", "v", None]
+    assert sum("Order under 'order'" in note for note in store.notes) == 1
+    assert without.invoke(None, history[-1].config) == {"a": "v!"}
+
+
+def with_a_sub_graph_that_is_given_more_than_it_takes(order: Any) -> Any:
+    inner = graph_of({"n": int}, ("look", lambda state: {"n": state["n"] + 1}))
+    return graph_of({"n": int, "order": order}, ("sub", inner.compile(checkpointer=True)))
+
+
+def test_a_class_that_changed_in_the_graph_above_keeps_nobody_from_the_history_of_a_sub_graph(store: Store) -> None:
+    old, new = versions_of_order(id=(int, ...)), versions_of_order(id=(int, ...), price=(int, ...))
+    store.deploy(with_a_sub_graph_that_is_given_more_than_it_takes(old)).invoke({"n": 1, "order": old(id=1)}, T)
+    steps = {1: [Convert("order", lambda stored: new(id=stored.id, price=9))]}
+
+    app = store.deploy(with_a_sub_graph_that_is_given_more_than_it_takes(new), 2, steps)
+
+    found = list(app.checkpointer.list({"configurable": {"thread_id": "t", "checkpoint_ns": "sub"}}))
+    assert [one.checkpoint["channel_values"].get("n") for one in found] == [2, 1, None]
+    assert found[-1].checkpoint["channel_values"]["__start__"] == {"n": 1}
+    assert app.invoke({"n": 5}, T) == {"n": 6, "order": new(id=1, price=9)}
+
+
+def test_what_waits_as_input_and_cannot_be_read_is_refused_where_the_graph_takes_it(store: Store) -> None:
+    old, new = versions_of_order(id=(int, ...)), versions_of_order(id=(int, ...), price=(int, ...))
+    store.deploy(graph_of({"order": old}, ("n", nothing))).invoke({"order": old(id=1)}, T)
+    for version in (1, 2):
+        app = store.deploy(graph_of({"order": new}, ("n", nothing)), version)
+        with pytest.raises((SchemaError, BadRecordError), match="'price'"):
+            list(app.get_state_history(T))
 
 
 def test_a_thread_of_a_newer_version_is_refused(store: Store) -> None:

@@ -18,9 +18,8 @@ from langgraph.types import interrupt
 from flowpoint.agents.migrations import Convert, Drop
 from flowpoint.agents.schema import Schema
 from flowpoint.cli.main import execute
-from tests.unit.agents.stores import SAVERS, open_saver
+from tests.unit.agents.stores import SAVERS, THREAD, each_saver, open_saver
 
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
 Captured = pytest.CaptureFixture[str]
 
 
@@ -70,7 +69,7 @@ HERE = f"{__name__}:builder"
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
     with open_saver(request.param, tmp_path) as saver:
-        builder.compile(checkpointer=saver).invoke({"trail": [], "route": "main"}, CONFIG)
+        builder.compile(checkpointer=saver).invoke({"trail": [], "route": "main"}, THREAD)
     return str(tmp_path / request.param)
 
 
@@ -110,7 +109,7 @@ def test_time_travel_makes_a_fork_that_the_graph_goes_on_from(store: str, capsys
     said(capsys, *fork, "--as-node", "b", "--graph", HERE)
 
     with open_saver(Path(store).name, Path(store).parent) as saver:
-        assert builder.compile(checkpointer=saver).invoke(None, CONFIG)["trail"] == ["a", "b", "c_alt"]
+        assert builder.compile(checkpointer=saver).invoke(None, THREAD)["trail"] == ["a", "b", "c_alt"]
     after = data(capsys, "history", store, "t")
     assert [one["id"] for one in after if one in [{**old, "head": False} for old in before]] == [
         one["id"] for one in before
@@ -139,7 +138,7 @@ def test_a_graph_that_forks_gets_no_stand_ins_for_classes_that_were_not_declared
     tmp_path: Path, capsys: Captured
 ) -> None:
     with open_saver("rocks", tmp_path, types=[Mood]) as saver:
-        moody.compile(checkpointer=saver).invoke({"trail": []}, CONFIG)
+        moody.compile(checkpointer=saver).invoke({"trail": []}, THREAD)
     store = str(tmp_path / "rocks")
     fork = ["threads", "fork", store, "t", "--at", at_step(capsys, store, 1), "--as-node", "a", "--set", 'route="x"']
     fork += ["--graph", f"{__name__}:moody"]
@@ -149,7 +148,7 @@ def test_a_graph_that_forks_gets_no_stand_ins_for_classes_that_were_not_declared
     assert len(data(capsys, "history", store, "t")) == 4
     assert execute([*fork, "--types", f"{__name__}:Mood"]) == 0
     with open_saver("rocks", tmp_path, types=[Mood]) as saver:
-        assert saver.get_tuple(CONFIG).checkpoint["channel_values"]["mood"] is Mood.GOOD
+        assert saver.get_tuple(THREAD).checkpoint["channel_values"]["mood"] is Mood.GOOD
 
 
 def test_a_fork_has_the_version_of_what_it_forks_and_is_migrated_no_second_time(
@@ -158,20 +157,20 @@ def test_a_fork_has_the_version_of_what_it_forks_and_is_migrated_no_second_time(
     doubled = Schema.of(builder, version=2, migrations={1: [Convert("route", lambda value: value * 2)]})
     sys.modules[__name__].doubled = doubled  # type: ignore[attr-defined]
     with open_saver("rocks", tmp_path, schema=doubled) as saver:
-        builder.compile(checkpointer=saver).invoke({"trail": [], "route": "main"}, CONFIG)
+        builder.compile(checkpointer=saver).invoke({"trail": [], "route": "main"}, THREAD)
     store = str(tmp_path / "rocks")
     step2 = at_step(capsys, store, 2)
 
     said(capsys, "fork", store, "t", "--at", step2, "--set", 'trail=["x"]')
     with open_saver("rocks", tmp_path, schema=doubled) as saver:
-        assert saver.get_tuple(CONFIG).checkpoint["channel_values"]["route"] == "main"
+        assert saver.get_tuple(THREAD).checkpoint["channel_values"]["route"] == "main"
 
     with_graph = ["fork", store, "t", "--at", step2, "--set", 'trail=["y"]', "--as-node", "b", "--graph", HERE]
     assert execute(["threads", *with_graph]) == 2
     assert "written with version 2 of a schema" in capsys.readouterr().err
     said(capsys, *with_graph, "--schema", f"{__name__}:doubled")
     with open_saver("rocks", tmp_path, schema=doubled) as saver:
-        assert saver.get_tuple(CONFIG).checkpoint["channel_values"]["route"] == "main"
+        assert saver.get_tuple(THREAD).checkpoint["channel_values"]["route"] == "main"
 
 
 def test_threads_are_copied_pruned_and_deleted(store: str, capsys: Captured) -> None:
@@ -197,14 +196,14 @@ def test_what_is_exported_can_be_imported(store: str, capsys: Captured, tmp_path
 
 def test_the_database_of_a_sqlite_saver_can_be_imported(capsys: Captured, tmp_path: Path) -> None:
     with SqliteSaver.from_conn_string(str(tmp_path / "old.db")) as old:
-        builder.compile(checkpointer=old, interrupt_before=["c"]).invoke({"trail": [], "route": "main"}, CONFIG)
+        builder.compile(checkpointer=old, interrupt_before=["c"]).invoke({"trail": [], "route": "main"}, THREAD)
 
     said(capsys, "import", str(tmp_path / "rocks"), str(tmp_path / "old.db"))
 
     with open_saver("rocks", tmp_path) as saver:
         graph = builder.compile(checkpointer=saver)
-        assert graph.get_state(CONFIG).next == ("c",)
-        assert graph.invoke(None, CONFIG)["trail"] == ["a", "b", "c"]
+        assert graph.get_state(THREAD).next == ("c",)
+        assert graph.invoke(None, THREAD)["trail"] == ["a", "b", "c"]
 
 
 def test_commands_that_change_something_tell_programs_what_they_did(
@@ -225,7 +224,7 @@ def test_commands_that_change_something_tell_programs_what_they_did(
 def test_a_thread_whose_head_is_damaged_can_be_deleted(tmp_path: Path, capsys: Captured) -> None:
     store = str(tmp_path / "rocks")
     with open_saver("rocks", tmp_path) as saver:
-        builder.compile(checkpointer=saver).invoke({"trail": [], "route": "main"}, CONFIG)
+        builder.compile(checkpointer=saver).invoke({"trail": [], "route": "main"}, THREAD)
         (key, commit), *_ = saver.core.kv.scan("t/t/c/", reverse=True)
         saver.core.kv.write([], [key])
         saver.core.kv.write([(key, commit[:-1])])
@@ -244,7 +243,7 @@ def test_a_store_that_is_open_is_not_changed_and_its_owner_is_named(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_saver("folder", tmp_path) as saver:
-        builder.compile(checkpointer=saver).invoke({"trail": [], "route": "main"}, CONFIG)
+        builder.compile(checkpointer=saver).invoke({"trail": [], "route": "main"}, THREAD)
         assert execute(["threads", "delete", str(tmp_path / "folder"), "t"]) == 2
         assert "it is open in process" in capsys.readouterr().err
         assert data(capsys, "list", str(tmp_path / "folder"))
@@ -262,7 +261,8 @@ def test_a_store_that_is_open_is_not_changed_and_its_owner_is_named(
         (["delete", "STORE", "nobody"], 3, "no thread 'nobody'"),
         (["migrate", "STORE", "nobody", "--check", "--schema", "HERE:schema"], 3, "no thread 'nobody'"),
         (["show", "STORE", "t", "--at", "1"], 3, "match '1'"),
-        (["fork", "STORE", "t", "--as-node", "b"], 2, "give the graph"),
+        (["fork", "STORE", "t", "--as-node", "b"], 2, "what follows a node is in the code"),
+        (["fork", "STORE", "t", "--set", 'route="x"', "--as-node", "b"], 2, "or leave --as-node out"),
         (["fork", "STORE", "t", "--schema", "x:y"], 2, "without --graph"),
         (["fork", "STORE", "t", "--set", "nothing=1"], 2, "cannot set 'nothing'"),
         (["fork", "STORE", "t", "--set", "route=alt"], 2, "channel=JSON"),
@@ -274,6 +274,13 @@ def test_a_store_that_is_open_is_not_changed_and_its_owner_is_named(
             ["fork", "STORE", "t", "--graph", "HERE:builder", "--set", "trail=1", "--as-node", "a"],
             2,
             "raised TypeError",
+        ),
+        (["show", "STORE", "t", "--ns", "sub"], 3, "has no namespace 'sub'; give one of those it has with --ns: ''"),
+        (["show", "STORE", "nobody", "--ns", "sub"], 3, "`flowpoint threads list` shows those there are"),
+        (
+            ["fork", "STORE", "t", "--graph", "HERE:builder", "--set", "route=7", "--as-node", "a"],
+            2,
+            "cannot set 'route': it is a int (7), not str",
         ),
         (["prune", "STORE"], 2, "nothing says what may go"),
         (["prune", "STORE", "--older-than", "often"], 2, "a duration"),
@@ -293,9 +300,9 @@ def test_a_store_that_is_open_is_not_changed_and_its_owner_is_named(
             2,
             "it raised ZeroDivisionError: division by zero",
         ),
-        (["migrate", "STORE", "--check", "--schema", "HERE:CONFIG"], 2, "it is a dict; name a schema"),
+        (["migrate", "STORE", "--check", "--schema", "HERE:THREAD"], 2, "it is a dict; name a schema"),
         (["fork", "STORE", "t", "--as-node", "b", "--graph", "HERE:schema"], 2, "it is a Schema; name a StateGraph"),
-        (["fork", "STORE", "t", "--graph", "HERE:builder", "--types", "HERE:CONFIG"], 2, "it is a dict; name a"),
+        (["fork", "STORE", "t", "--graph", "HERE:builder", "--types", "HERE:THREAD"], 2, "it is a dict; name a"),
         (["import", "NEW", "PICTURE"], 2, "cannot import line 1"),
         (["import", "NEW", "HALF"], 2, "cannot import line 1"),
         (["import", "NEW", "nowhere"], 2, "No such file"),
@@ -318,6 +325,22 @@ def test_a_wrong_command_says_what_is_wrong(
     assert "bug in FlowPoint" not in error
     assert sorted(tmp_path.iterdir()) == before
     assert data(capsys, "list", store) == head
+
+
+def test_a_fork_without_the_graph_puts_values_in_place_of_the_old_and_with_it_through_the_reducer(
+    store: str, capsys: Captured
+) -> None:
+    fork = ["fork", store, "t", "--at", at_step(capsys, store, 2), "--set", 'trail=["x"]']
+
+    said(capsys, *fork)
+    assert data(capsys, "show", store, "t")["values"]["trail"] == ["x"]
+    with open_saver(Path(store).name, Path(store).parent) as saver:
+        assert builder.compile(checkpointer=saver).get_state(THREAD).next == ("c",), "as before the fork"
+
+    said(capsys, *fork, "--graph", HERE, "--as-node", "a")
+    assert data(capsys, "show", store, "t")["values"]["trail"] == ["a", "b", "x"]
+    with open_saver(Path(store).name, Path(store).parent) as saver:
+        assert builder.compile(checkpointer=saver).get_state(THREAD).next == ("b",), "what follows the node"
 
 
 def test_a_fork_stands_as_a_branch_in_the_history(store: str, capsys: Captured) -> None:
@@ -352,10 +375,34 @@ def noting(note: Note) -> StateGraph:
     return made.add_edge(START, "note").add_edge("note", "ask")
 
 
+class Last(Notes):
+    last: Note
+
+
+builder_of_notes = StateGraph(Last).add_node("note", lambda state: {"any": 1}).add_edge(START, "note")
+
+
+def test_a_class_in_the_database_of_a_sqlite_saver_has_to_be_declared(
+    capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
+    with SqliteSaver.from_conn_string(str(tmp_path / "old.db")) as old:
+        noting(Note("x")).compile(checkpointer=old).invoke({"any": None}, THREAD)
+    take_in = ["import", str(tmp_path / "rocks"), str(tmp_path / "old.db")]
+
+    assert execute(["threads", *take_in]) == 2
+    assert f"it holds {__name__}:Note, which is not declared" in capsys.readouterr().err
+    assert not (tmp_path / "rocks").exists()
+
+    said(capsys, *take_in, "--types", f"{__name__}:Note")
+    with open_saver("rocks", tmp_path, types=[Note]) as saver:
+        assert noting(Note("x")).compile(checkpointer=saver).get_state(THREAD).values["notes"] == [Note("x")]
+
+
 note_schema = Schema.of(noting(Note("x")), version=1)
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 def test_a_check_knows_the_classes_of_the_graph_and_others_by_name(
     kind: str, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,7 +410,7 @@ def test_a_check_knows_the_classes_of_the_graph_and_others_by_name(
     store = str(tmp_path / kind)
     check = ["migrate", store, "--schema", f"{__name__}:note_schema", "--check"]
     with open_saver(kind, tmp_path, types=[Note, Loud], schema=note_schema) as saver:
-        noting(Note("x")).compile(checkpointer=saver).invoke({"any": None}, CONFIG)
+        noting(Note("x")).compile(checkpointer=saver).invoke({"any": None}, THREAD)
         report = data(capsys, *check)
         assert (report["threads"], report["refused"]) == (1, [])
         noting(Loud("x")).compile(checkpointer=saver).invoke({}, {"configurable": {"thread_id": "loud"}})
@@ -376,10 +423,10 @@ def test_a_check_knows_the_classes_of_the_graph_and_others_by_name(
     assert data(capsys, *check, "--types", f"{__name__}:Loud")["refused"] == []
 
 
-@pytest.mark.parametrize("kind", SAVERS)
+@each_saver
 def test_objects_are_shown_with_their_class_and_fields(kind: str, tmp_path: Path, capsys: Captured) -> None:
     with open_saver(kind, tmp_path, types=[Note]) as saver:
-        noting(Note("x")).compile(checkpointer=saver).invoke({"any": None}, CONFIG)
+        noting(Note("x")).compile(checkpointer=saver).invoke({"any": None}, THREAD)
     note = {"type": f"{__name__}:Note", "fields": {"text": "x"}}
 
     shown = data(capsys, "show", str(tmp_path / kind), "t")
@@ -387,6 +434,21 @@ def test_objects_are_shown_with_their_class_and_fields(kind: str, tmp_path: Path
     assert shown["values"]["notes"] == [note]
     [[_task, channel, [asked]]] = shown["writes"]
     assert (channel, asked["type"], asked["fields"]["value"]) == ("__interrupt__", "langgraph.types:Interrupt", note)
+
+
+@each_saver
+@pytest.mark.parametrize("graph", [[], ["--graph", f"{__name__}:builder_of_notes", "--as-node", "note"]])
+def test_a_value_that_json_does_not_make_is_not_replaced_by_one_that_it_makes(
+    graph: list[str], kind: str, tmp_path: Path, capsys: Captured
+) -> None:
+    with open_saver(kind, tmp_path, types=[Note]) as saver:
+        builder_of_notes.compile(checkpointer=saver).invoke({"last": Note("x")}, THREAD)
+
+    fork = ["threads", "fork", str(tmp_path / kind), "t", *graph]
+    assert execute([*fork, "--set", 'last={"text": "y"}']) == 2
+    assert "cannot set 'last': it" in (error := capsys.readouterr().err)
+    assert "Note" in error and "graph.update_state" in error
+    assert execute([*fork, "--set", 'any={"text": "y"}']) == 0
 
 
 def test_only_what_no_later_checkpoint_has_taken_in_is_pending(store: str, capsys: Captured) -> None:
@@ -413,7 +475,7 @@ def test_an_import_into_an_empty_folder_makes_a_store_of_it(store: str, capsys: 
 
 def test_a_fork_of_which_the_graph_cannot_tell_the_node_asks_for_it(tmp_path: Path, capsys: Captured) -> None:
     with open_saver("rocks", tmp_path) as saver:
-        unsure.compile(checkpointer=saver).invoke({"trail": []}, CONFIG)
+        unsure.compile(checkpointer=saver).invoke({"trail": []}, THREAD)
 
     fork = ["threads", "fork", str(tmp_path / "rocks"), "t", "--graph", f"{__name__}:unsure", "--set", 'route="x"']
     assert execute(fork) == 2

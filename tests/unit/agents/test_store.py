@@ -12,7 +12,7 @@ from langgraph.store.memory import InMemoryStore
 from flowpoint.agents import store as store_module
 from flowpoint.agents.rocks import RocksSaver
 from flowpoint.agents.store import RocksStore
-from flowpoint.errors import BadRecordError, UsageError
+from flowpoint.errors import BadRecordError, DamagedStoreError, UsageError
 
 
 def filled(store: Any) -> Any:
@@ -79,8 +79,42 @@ def test_what_it_cannot_do_is_refused(tmp_path: Path) -> None:
         assert store.search(("a",), filter={"missing": {"$gt": 1}}) == []
 
 
+@pytest.mark.parametrize("value", [{1: "a", "1": "b"}, {"deep": [{"x": ({None: 1},)}]}])
+def test_a_key_that_json_would_take_for_another_is_refused(value: Any, tmp_path: Path) -> None:
+    with RocksStore(tmp_path) as store, pytest.raises(BadRecordError, match=r"'k' of \('a',\): the key .* is no text"):
+        store.put(("a",), "k", value)
+
+
+def test_a_damaged_item_is_named_keeps_no_sweep_from_the_others_and_can_be_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1_000_000]
+    monkeypatch.setattr(store_module, "_now", lambda: now[0])
+    with RocksStore(tmp_path) as store:
+        for key in ("first", "Key/é", "last"):
+            store.put(("a", "B"), key, {"n": 1}, ttl=1)
+        name = next(name for name in store._kv.keys("s/") if "%" in name.rpartition("/")[2])
+        store._kv.write([(name, b"[1, 2")])
+        now[0] += 120_000
+
+        with pytest.raises(DamagedStoreError, match=r"cannot sweep 1 items.*'Key/é' of \('a', 'B'\)"):
+            store.sweep_ttl()
+        assert list(store._kv.keys("s/")) == [name]
+        with pytest.raises(DamagedStoreError, match=r"'Key/é' of \('a', 'B'\)"):
+            store.search(("a",))
+        store.delete(("a", "B"), "Key/é")
+        assert store.search(("a",)) == []
+
+
 def test_it_shares_a_folder_with_a_saver(tmp_path: Path) -> None:
     with RocksSaver(tmp_path) as saver, RocksStore(tmp_path) as store:
         asyncio.run(store.aput(("t",), "t", {"n": 1}))
         assert asyncio.run(store.aget(("t",), "t")).value == {"n": 1}
         assert saver.core.reader.threads() == []
+
+
+def test_a_value_that_contains_itself_is_refused(tmp_path: Path) -> None:
+    value: dict[str, Any] = {}
+    value["self"] = value
+    with RocksStore(tmp_path) as store, pytest.raises(BadRecordError, match="Circular"):
+        store.put(("a",), "k", value)
