@@ -23,6 +23,7 @@
     ├ TransientError             failover may mend it: links, workers, disks
     │ ├ LinkLost, WorkerLost, CheckpointFailed
     │ │           └ DiedAtStart  a worker ended by itself before it had begun to work
+    │ ├ NotListening             a job that is starting or ending does not answer yet, or no more
     │ ├ ConcurrentRunError       another run of the same agent's thread came first: run again
     │ └ StorageError             storage refused an operation
     │   ├ UnreadableError        what may well be whole cannot be read: no damage
@@ -149,6 +150,10 @@ class WorkerLost(TransientError):
 
 class DiedAtStart(WorkerLost):
     """A worker process ended by itself, with an error, before it had anything to run."""
+
+
+class NotListening(TransientError):
+    """A job that is starting, or ending, cannot be asked at this moment."""
 
 
 class ConcurrentRunError(TransientError):

@@ -12,7 +12,7 @@ from operator import itemgetter
 import click
 
 from flowpoint.cli import output
-from flowpoint.errors import NotFoundError
+from flowpoint.errors import NotFoundError, NotListening
 from flowpoint.launch.client import JobClient
 from flowpoint.launch.control import Data
 from flowpoint.launch.home import Home
@@ -58,7 +58,7 @@ def _checkpoints(home: Home, job: str) -> list[Data]:
     home.find(job)
     try:
         checkpoints: list[Data] = JobClient.of(home, job).get("/checkpoints")
-    except NotFoundError:
+    except (NotFoundError, NotListening):
         from flowpoint.launch.history import list_checkpoints
 
         return list_checkpoints(home, job)

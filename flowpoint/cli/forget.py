@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from flowpoint.cli import output
+from flowpoint.cli import completion, output
 from flowpoint.launch.forget import forget
 from flowpoint.launch.home import Home
 
 
 @click.command(name="forget", short_help="Remove what is kept of jobs that do not run.")
-@click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=output.job_names)
+@click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=completion.job_names)
 @click.option("--keep-checkpoints", is_flag=True, help="Remove only its log and the record of its runs.")
 @output.json_option
 def command(jobs: tuple[str, ...], keep_checkpoints: bool, as_json: bool) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import click
 
 from flowpoint import snapshot as snapshots
-from flowpoint.cli import output
+from flowpoint.cli import completion, output
 from flowpoint.errors import NotFoundError, UsageError
 from flowpoint.model.elements import WATERMARK_MAX
 from flowpoint.snapshot.key_text import find_by_text
@@ -33,8 +33,14 @@ _MOMENT_MAX: Final = 32_503_680_000_000
 
 @click.command(name="inspect", short_help="Show what is in a checkpoint or savepoint.")
 @output.snapshot_argument
-@click.option("--operator", "uid", metavar="UID", help="Only this operator.")
-@click.option("--state", "name", metavar="NAME", help="Only this state, with its first entries.")
+@click.option("--operator", "uid", metavar="UID", shell_complete=completion.operators, help="Only this operator.")
+@click.option(
+    "--state",
+    "name",
+    metavar="NAME",
+    shell_complete=completion.states,
+    help="Only this state, with its first entries.",
+)
 @click.option("--key", metavar="KEY", help="What is stored for this key: text, a number, or JSON for a tuple.")
 @output.json_option
 def command(snapshot: str, uid: str | None, name: str | None, key: str | None, as_json: bool) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import click
 
 from flowpoint.cli import output
-from flowpoint.errors import FlowPointError, NotFoundError, TransientError
+from flowpoint.errors import FlowPointError, NotFoundError, NotListening, TransientError
+from flowpoint.launch.claim import owner_of
 from flowpoint.launch.client import JobClient
 from flowpoint.launch.control import Data
 from flowpoint.launch.home import Home, RunRecord
+from flowpoint.launch.starting import is_starting
 
 _PATIENCE_SECONDS = 1.0
 """For each running job: one that hangs must not keep the others from being shown."""
@@ -46,6 +48,11 @@ def _describe(home: Home, name: str) -> Data:
     record = home.job(name).read_run()
     data: Data = {"name": name, "state": "STORED", "pid": None, "started": None, "job_file": None, "reason": ""}
     data["checkpoints"] = str(home.checkpoints(name)) if record is None or not record.storage else record.storage
+    if record is None or record.outcome:
+        is_announced = is_starting(home.job(name), record)  # until it holds the job
+        owner = owner_of(home.job(name))
+        if owner is not None or is_announced:
+            return data | {"state": "STARTING", "pid": owner.pid if owner is not None else None}
     if record is None:
         return data
     data |= {"state": record.state, "started": record.started, "job_file": record.job_file, "reason": record.reason}
@@ -63,4 +70,4 @@ def _unreached(record: RunRecord, error: FlowPointError) -> Data:
     """What to say of a job that did not answer: it may have ended meanwhile."""
     if record.state != "RUNNING":
         return {"state": record.state, "pid": None, "reason": record.reason}
-    return {"state": "STARTING" if isinstance(error, NotFoundError) else "UNRESPONSIVE"}
+    return {"state": "STARTING" if isinstance(error, NotListening) else "UNRESPONSIVE"}

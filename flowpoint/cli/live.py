@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from flowpoint.cli import output
-from flowpoint.cli.views import View, printed_lines, sentence_of
+from flowpoint.cli.views import View, printed_lines, short_of
 from flowpoint.launch.control import Data, Event, EventKind
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class LiveTable(View):
             self._live.stop()
         else:
             for moment, event in self._events:
-                print(f"{moment} {sentence_of(event)}")
+                print(f"{moment} {short_of(event, self.job)}")
         for line in self._printed:
             print(line)
         sys.stdout.flush()
@@ -119,7 +119,7 @@ def render(
     parts.append(_operators(status, width))
     if stalled := output.stalled_line(status):
         parts.append(Text(f"at work on the same records: {stalled}", "yellow"))
-    parts += [_footer(status), _events(events)]
+    parts += [_footer(status), _events(events, str(status["name"]))]
     return Group(*parts, *([] if is_last else [Text()]))
 
 
@@ -142,8 +142,7 @@ def _totals(status: Data) -> Text:
     from rich.text import Text
 
     again = ", counting again what came again" if status["restarts"] else ""
-    line = f"{output.count(status['records_in'])} records read, {output.count(status['records_out'])} written{again}"
-    return Text(line, no_wrap=True, overflow="ellipsis")
+    return Text(f"{output.records_line(status)}{again}", no_wrap=True, overflow="ellipsis")
 
 
 def _workers(workers: Sequence[Data], width: int) -> Table:
@@ -206,8 +205,8 @@ def _footer(status: Data) -> Text:
     )
 
 
-def _events(events: Iterable[tuple[str, Event]]) -> Table:
-    """The last events; long ones go on in the next line, below their text."""
+def _events(events: Iterable[tuple[str, Event]], job: str) -> Table:
+    """The last events; long ones go on in the next line, below their text. Why the job failed follows on stderr."""
     from rich.table import Table
     from rich.text import Text
 
@@ -215,7 +214,7 @@ def _events(events: Iterable[tuple[str, Event]]) -> Table:
     table.add_column(no_wrap=True, style="dim")
     table.add_column(overflow="fold")
     for moment, event in events:
-        sentence = sentence_of(event)
+        sentence = short_of(event, job)
         if len(sentence) > EVENT_CHARACTERS_MAX:
             sentence = sentence[: EVENT_CHARACTERS_MAX - 1] + "…"
         table.add_row(moment, Text(sentence, _STYLES.get(event.kind, "")))

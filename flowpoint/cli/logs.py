@@ -1,7 +1,8 @@
 """`flowpoint logs`: what happened to a job, and what its workers printed.
 
-`-f` looks every `POLL_SECONDS`, as tail does; it ends when the job has ended and everything is shown. The last lines are
-found from the end of the file, block by block: a log may be long.
+A log that has become long is put aside, and another one begun (`host.log_files`); here all files of it are shown as one,
+the oldest first. `-f` looks every `POLL_SECONDS`, as tail does; it ends when the job has ended and everything is shown. The
+last lines are found from the end of the newest file, block by block: a log may be long.
 """
 
 from __future__ import annotations
@@ -9,18 +10,25 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import deque
+from contextlib import ExitStack, suppress
 from typing import BinaryIO
 
 import click
 
 from flowpoint.cli import output
 from flowpoint.errors import NotFoundError
+from flowpoint.host.log_files import files_of
+from flowpoint.launch.claim import owner_of
 from flowpoint.launch.home import Home, JobFolder
+from flowpoint.launch.starting import is_starting
 
 POLL_SECONDS = 0.2
 BLOCK_BYTES = 65536
 FOLLOWED_LINES = 10
 """So many are shown first with -f, as tail does."""
+WATCHED_FILES = 2
+"""The newest ones: a worker may go on writing for a moment into the one that was put aside."""
 
 
 @click.command(name="logs", short_help="Show what happened and what was printed.")
@@ -33,29 +41,85 @@ def command(job: str, follow: bool, lines: int | None) -> None:
     Times in it are in UTC, as their Z says; other commands show the time of this machine's zone, with its name.
     """
     folder = Home.from_environment().find(job)
-    try:
-        log = folder.log.open("rb")
-    except FileNotFoundError:
-        raise NotFoundError(f"job {job!r} has no log yet: it has never run here") from None
-    if lines is None and follow:
-        lines = FOLLOWED_LINES
-    with log:
+    with _Log(folder) as log:
+        if lines is None and follow:
+            lines = FOLLOWED_LINES
         if lines is not None:
-            log.seek(_start_of_last(log, lines))
-        _copy(log)
+            log.skip_to_last(lines)
+        log.copy()
         while follow:
             running = _is_running(folder)
-            _copy(log)
+            log.copy()
             if not running:
                 return
             time.sleep(POLL_SECONDS)
 
 
-def _start_of_last(log: BinaryIO, lines: int) -> int:
-    """Where the last lines begin. One that is being written counts as a line."""
+class _Log:
+    """The files of a job's log, each open and read as far as it was shown."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self._path = folder.log
+        self._name = folder.name
+        self._closing = ExitStack()
+        self._files: deque[BinaryIO] = deque()  # the oldest first
+
+    def __enter__(self) -> _Log:
+        self._take_new()
+        if not self._files:
+            raise NotFoundError(f"job {self._name!r} has no log yet: it has never run here")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.close()
+
+    def skip_to_last(self, lines: int) -> None:
+        """Go to where the last lines begin."""
+        missing = lines
+        for log in reversed(self._files):
+            start, missing = _start_of_last(log, missing)
+            log.seek(start)
+
+    def copy(self) -> None:
+        """Show everything that there is now, byte for byte."""
+        self._take_new()
+        for log in self._files:
+            while block := log.read(BLOCK_BYTES):
+                sys.stdout.buffer.write(block)
+        sys.stdout.buffer.flush()
+        while len(self._files) > WATCHED_FILES:
+            self._files.popleft().close()
+
+    def _take_new(self) -> None:
+        """Open the files that have come since the last look; they may be turned over meanwhile."""
+        known = [os.fstat(log.fileno()) for log in self._files][-1:]
+        newer: deque[BinaryIO] = deque()
+        # Somebody may forget the job meanwhile: then there is nothing new.
+        with suppress(FileNotFoundError):
+            while not self._open_newer(known, newer):
+                newer.clear()
+            self._files += newer
+
+    def _open_newer(self, known: list[os.stat_result], newer: deque[BinaryIO]) -> bool:
+        """Open what is newer than the newest known file; False when that has changed before all of it was open."""
+        for path in files_of(self._path):
+            with suppress(FileNotFoundError):
+                log = self._closing.enter_context(path.open("rb"))
+                found = os.fstat(log.fileno())
+                if any(os.path.samestat(found, stat) for stat in known):
+                    break
+                # One that was put aside since the last one was opened is that very one.
+                if not (newer and os.path.samestat(found, os.fstat(newer[0].fileno()))):
+                    newer.appendleft(log)
+        newest = [os.fstat(newer[-1].fileno())] if newer else known
+        return not newest or os.path.samestat(newest[0], self._path.stat())
+
+
+def _start_of_last(log: BinaryIO, lines: int) -> tuple[int, int]:
+    """Where the last lines begin, and how many of them are not in this file. One that is being written counts as a line."""
     end = log.seek(0, os.SEEK_END)
     if not lines:
-        return end
+        return end, 0
     # The last byte ends the last line, or belongs to it: the line before it ends earlier.
     at, missing = end - 1, lines
     while at > 0:
@@ -69,17 +133,13 @@ def _start_of_last(log: BinaryIO, lines: int) -> int:
             continue
         for _ in range(missing):
             block = block[: block.rindex(b"\n")]
-        return start + len(block) + 1
-    return 0
-
-
-def _copy(log: BinaryIO) -> None:
-    """Everything that there is now, byte for byte."""
-    while block := log.read(BLOCK_BYTES):
-        sys.stdout.buffer.write(block)
-    sys.stdout.buffer.flush()
+        return start + len(block) + 1, 0
+    return 0, missing - 1 if end else missing
 
 
 def _is_running(folder: JobFolder) -> bool:
+    """Also one that is only starting will have something to say."""
     record = folder.read_run()
-    return record is not None and record.state == "RUNNING"
+    is_told = record is not None and record.state == "RUNNING"
+    # A start is withdrawn only when it holds the job.
+    return is_told or is_starting(folder, record) or owner_of(folder) is not None

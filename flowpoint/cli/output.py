@@ -8,15 +8,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
-from flowpoint.launch.home import Home
+from flowpoint.cli import completion
 
 T = TypeVar("T")
 
@@ -24,26 +23,17 @@ _BRANCH: Final = "├─ "
 _CONTINUED: Final = "│  "
 
 
-def job_names(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Completes the name of a job."""
-    return [CompletionItem(name) for name in Home.from_environment().known_jobs() if name.startswith(begun)]
-
-
-def _files(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Lets the shell complete a path."""
-    return [CompletionItem(begun, type="file")]
-
-
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
-job_argument = click.argument("job", shell_complete=job_names)
-job_file_argument = click.argument("job_file", metavar="JOB.py", shell_complete=_files)
+job_argument = click.argument("job", shell_complete=completion.job_names)
+job_file_argument = click.argument("job_file", metavar="JOB.py", shell_complete=completion.files)
 to_option = click.option(
     "--to",
     metavar="DIR",
+    shell_complete=completion.folders,
     help="Make a savepoint, in a folder DIR/savepoint-JOB-ID of its own; its path is printed.",
     callback=lambda _, __, value: _absolute(value),
 )
-snapshot_argument = click.argument("snapshot", shell_complete=_files)
+snapshot_argument = click.argument("snapshot", shell_complete=completion.folders)
 
 
 def _absolute(path: str | None) -> str | None:
@@ -153,6 +143,11 @@ def moment(epoch_ms: float | None) -> str:
     return (
         datetime.fromtimestamp(epoch_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z") if epoch_ms else "-"
     )
+
+
+def records_line(status: Mapping[str, Any]) -> str:
+    """How many records a job has read, and how many have reached its sinks: what is committed of them is in checkpoints."""
+    return f"{count(status['records_in'])} records read, {count(status['records_out'])} given to sinks"
 
 
 def checkpoint_line(data: dict[str, Any] | None) -> str:

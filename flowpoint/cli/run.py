@@ -13,10 +13,12 @@ from typing import Any
 
 import click
 
-from flowpoint.cli import failure, output
+from flowpoint.cli import completion, failure, output
 from flowpoint.cli.params import params_option
 from flowpoint.cli.views import Announcer, JsonLines, Lines, View
 from flowpoint.launch.control import RunOptions
+from flowpoint.launch.home import Home
+from flowpoint.launch.starting import announced
 
 
 @click.command(name="run")
@@ -33,11 +35,24 @@ from flowpoint.launch.control import RunOptions
     "settings",
     metavar="KEY=VALUE",
     multiple=True,
+    shell_complete=completion.settings,
     help="Set a configuration key, such as checkpoint.interval=1s.",
 )
-@click.option("--config", "config_file", metavar="FILE", help="Read configuration from a TOML file.")
+@click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    shell_complete=completion.files,
+    help="Read configuration from a TOML file.",
+)
 @params_option
-@click.option("--from", "source", metavar="SNAPSHOT", help="Start from a savepoint or retained checkpoint.")
+@click.option(
+    "--from",
+    "source",
+    metavar="SNAPSHOT",
+    shell_complete=completion.folders,
+    help="Start from a savepoint or retained checkpoint.",
+)
 @click.option("--claim", is_flag=True, help="With --from: the snapshot becomes the job's, which removes it in time.")
 @click.option("--fresh", is_flag=True, help="Start over; retained checkpoints are kept but not used.")
 @click.option(
@@ -90,10 +105,12 @@ def command(
         return start_detached(ctx.obj, as_json=as_json)
     job = RunOptions(**options)
     # A view of JSON has the real stdout by now, on which nothing else may come.
-    with _choose_view(plain=plain, as_json=as_json, ready_fd=ready_fd) as view, output.prints_aside(as_json):
+    view = _choose_view(plain=plain, as_json=as_json, ready_fd=ready_fd)
+    home = Home.from_environment()
+    with announced(home, job.job_file, job.name) as on_claimed, view, output.prints_aside(as_json):
         from flowpoint.launch.run import run_job_file
 
-        code: int = run_job_file(job, view)
+        code: int = run_job_file(job, view, on_claimed)
     if view.failure is not None:
         failure.report_failed_job(view.failure, debug=job.debug)
     return code

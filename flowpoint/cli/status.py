@@ -98,7 +98,7 @@ def _totals(status: Mapping[str, Any]) -> list[tuple[str, str]]:
     lines = [
         ("attempt", f"{status['attempt']} ({output.counted(status['restarts'], 'restart')})"),
         ("parallelism", str(status["parallelism"])),
-        ("records", f"{output.count(status['records_in'])} in, {output.count(status['records_out'])} out"),
+        ("records", output.records_line(status)),
         ("last checkpoint", output.checkpoint_line(status["last_checkpoint"])),
     ]
     for operator in status["operators"]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flowpoint.cli import output
+from flowpoint.cli import completion, output
 from flowpoint.cli.threads_store import (
     checkpoints_of,
     first_space,
@@ -188,7 +188,7 @@ def _count(saver: CoreSaver, thread: str) -> int | None:
 
 @click.command(name="import", short_help="Read exported threads, or another saver's.")
 @store_argument
-@click.argument("source", default="-")
+@click.argument("source", default="-", shell_complete=completion.files)
 @click.option(
     "--types", "types", multiple=True, metavar="MODULE:NAME", help="A class, or a graph, of values in a database."
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from flowpoint.cli import completion
 from flowpoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def store_argument(fn: F) -> F:
     """STORE and --key."""
     fn = click.option("--key", "keys", multiple=True, metavar="ID=HEX", help="A key of an encrypted store.")(fn)
-    return click.argument("store", type=click.Path())(fn)
+    return click.argument("store", shell_complete=completion.files)(fn)
 
 
 thread_argument = click.argument("thread")

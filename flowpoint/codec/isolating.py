@@ -7,6 +7,8 @@ is an instance of a frozen class.
 An instance of a class that cannot be serialised stays as it is: no state can hold it. Shared references become copies, as
 they do in bytes.
 
+What Python's stack is too short for is refused by name (`_refuse_deep`), once at the outermost value.
+
 Not here: bytes (`values.py`); when a copy is needed (`state.sharing`).
 """
 
@@ -16,11 +18,13 @@ import dataclasses
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import Any, NoReturn
 
 from flowpoint.codec.arrays import is_numpy
 from flowpoint.codec.registry import Shape, shape_of
+from flowpoint.codec.shortened import shortened
 from flowpoint.codec.values import IMMUTABLE
+from flowpoint.errors import BadRecordError
 
 _Copy = Callable[[Any], Any]
 
@@ -45,12 +49,22 @@ class Isolator:
             defaultdict: lambda value: defaultdict(value.default_factory, self._dict(value)),
             OrderedDict: lambda value: OrderedDict(self._dict(value)),
             Counter: Counter.copy,
-            deque: lambda value: deque(map(self, value), value.maxlen),
+            deque: lambda value: deque(map(self._copy, value), value.maxlen),
             **dict.fromkeys((*IMMUTABLE, frozenset), _itself),
         }
 
     def __call__(self, value: Any) -> Any:
-        """A value that is equal, of the same type, and shares nothing with the original that could be changed."""
+        """A value that is equal, of the same type, and shares nothing with the original that could be changed.
+
+        Raises:
+            BadRecordError: it is nested too deeply, or contains itself.
+        """
+        try:
+            return self._copy(value)
+        except RecursionError:
+            _refuse_deep(value)
+
+    def _copy(self, value: Any) -> Any:
         cls = type(value)
         copy = self._copies.get(cls)
         if copy is None:
@@ -60,16 +74,16 @@ class Isolator:
     def _list(self, values: list[Any]) -> list[Any]:
         if IMMUTABLE.issuperset(map(type, values)):
             return values.copy()
-        return list(map(self, values))
+        return list(map(self._copy, values))
 
     def _tuple(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         if IMMUTABLE.issuperset(map(type, values)):
             return values
-        copies = tuple(map(self, values))
+        copies = tuple(map(self._copy, values))
         return values if _are_same(values, copies) else copies
 
     def _dict(self, entries: dict[Any, Any]) -> dict[Any, Any]:
-        return {key: value if type(value) in IMMUTABLE else self(value) for key, value in entries.items()}
+        return {key: value if type(value) in IMMUTABLE else self._copy(value) for key, value in entries.items()}
 
     def _of_class(self, cls: type, example: Any) -> _Copy:
         """How instances of a class are copied; `example` is one."""
@@ -87,7 +101,7 @@ class Isolator:
 
         def copy(value: Any) -> Any:
             fields = shape.take(value)
-            copies = tuple(map(self, fields))
+            copies = tuple(map(self._copy, fields))
             return value if is_frozen and _are_same(fields, copies) else shape.make(copies)
 
         return copy
@@ -106,6 +120,13 @@ class Isolator:
             return instance
 
         return copy
+
+
+def _refuse_deep(value: Any) -> NoReturn:
+    raise BadRecordError(
+        f"cannot copy a value of type {type(value).__name__}: {shortened(value)} is nested too deeply or contains itself;"
+        " flatten it"
+    ) from None
 
 
 def _itself(value: Any) -> Any:

@@ -12,13 +12,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from decimal import Decimal
 from enum import Enum
+from itertools import chain
 from numbers import Number
 from types import NoneType
 from typing import Any, Final
+from uuid import UUID
 
 KEY_TYPES_MAX: Final = 32
 """Of more types than these nobody can say anything useful."""
+
+_LITERAL: Final = frozenset({str, bytes, int, float, bool, NoneType})
+_PLAIN: Final = _LITERAL | {Decimal, UUID}
 
 _NUMBER: Final = "number"
 _BASES: Final = (str, bytes, tuple, frozenset)
@@ -36,6 +42,21 @@ def key_types(keys: Iterable[Any]) -> set[str]:
     tuples = {tp for tp in types if issubclass(tp, tuple)}
     shapes = {tuple(map(type, key)) for key in kept if type(key) in tuples} if tuples else set()
     return {_name(tp) for tp in types - tuples} | {f"tuple[{', '.join(map(_name, shape))}]" for shape in shapes}
+
+
+def are_plain(keys: Iterable[Any]) -> bool:
+    """Whether all keys are of types of Python's own that a person can type in: no Enum, no other class, no date.
+
+    Tuples may be of what Python has literals for, but not of tuples.
+
+    Example:
+        >>> are_plain([1, "a", ("a", 1)]), are_plain([("a", (1,))])
+        (True, False)
+    """
+    kept = list(keys)
+    types = set(map(type, kept))
+    inside = set(map(type, chain.from_iterable(key for key in kept if type(key) is tuple))) if tuple in types else set()
+    return types <= _PLAIN | {tuple} and inside <= _LITERAL
 
 
 def _name(tp: type) -> str:

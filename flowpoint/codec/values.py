@@ -194,7 +194,13 @@ class Codec:
         Raises:
             BadRecordError: as `encode`.
         """
-        return columns.encode(self, values)
+        try:
+            return columns.encode(self, values)
+        except BadRecordError:
+            # One of them: the error of that one names its type, and not that of a list of many.
+            for value in values:
+                self.encode(value)
+            raise
 
     def decode_column(self, data: bytes | memoryview) -> list[Any]:
         """The reverse of `encode_column`.
@@ -221,17 +227,29 @@ class Codec:
             packed: bytes = packer.pack(value)
             return packed
         except UnicodeEncodeError:
-            # A lone surrogate, as in a file name that is not UTF-8. The lenient packer is slower: it comes second.
-            lenient = msgpack.Packer(strict_types=True, default=self._extend, unicode_errors="surrogatepass")
-            with_surrogates: bytes = lenient.pack(value)
-            return with_surrogates
+            return self._pack_leniently(value)
         except (ValueError, RecursionError) as error:
-            raise BadRecordError(
-                f"cannot serialise a value of type {type(value).__name__}: {shortened(value)} is nested too deeply or "
-                f"contains itself ({error}); flatten it"
-            ) from None
+            raise self._too_deep(value, error) from None
         finally:
             self._packers.append(packer)
+
+    def _pack_leniently(self, value: Any) -> bytes:
+        """Pack lone surrogates, as in a file name that is not UTF-8, too. That is slower: it comes second."""
+        lenient = msgpack.Packer(strict_types=True, default=self._extend, unicode_errors="surrogatepass")
+        try:
+            packed: bytes = lenient.pack(value)
+        except (ValueError, RecursionError) as error:
+            raise self._too_deep(value, error) from None
+        return packed
+
+    def _too_deep(self, value: Any, error: ValueError | RecursionError) -> Exception:
+        """What to raise. Of a value inside of another one the error itself: the outermost is the one to be named."""
+        if self._depth:
+            return error
+        return BadRecordError(
+            f"cannot serialise a value of type {type(value).__name__}: {shortened(value)} is nested too deeply or "
+            f"contains itself ({error}); flatten it"
+        )
 
     def _unpack(self, data: bytes | memoryview) -> Any:
         return msgpack.unpackb(

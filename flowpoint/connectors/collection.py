@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from flowpoint.codec.isolating import Isolator
 from flowpoint.connectors.positions import check_position
-from flowpoint.errors import LostInputError, PlanError
+from flowpoint.errors import BadRecordError, LostInputError, PlanError
 from flowpoint.runtime.contracts import END, ConnectorContext, EndOfSplit, Split
 
 _SPLITS: Final = 16
@@ -61,13 +61,14 @@ class CollectionSource:
             if not ctx.skip_lost_input:
                 raise LostInputError(text)
             ctx.log(text)
-        return _RangeReader(self._values, start, min(end, len(self._values)))
+        return _RangeReader(ctx.uid, self._values, start, min(end, len(self._values)))
 
 
 class _RangeReader:
     """Reads values[position:end]."""
 
-    def __init__(self, values: tuple[Any, ...], position: int, end: int) -> None:
+    def __init__(self, uid: str, values: tuple[Any, ...], position: int, end: int) -> None:
+        self._uid = uid
         self._values = values
         self._copied = Isolator()
         self._position = position
@@ -76,8 +77,15 @@ class _RangeReader:
     async def read(self, n: int) -> list[Any] | EndOfSplit:
         if self._position >= self._end:
             return END
-        # Whoever changes a record must not change what a later attempt reads.
-        values = list(map(self._copied, self._values[self._position : min(self._position + n, self._end)]))
+        values: list[Any] = []
+        try:
+            # Whoever changes a record must not change what a later attempt reads.
+            values.extend(map(self._copied, self._values[self._position : min(self._position + n, self._end)]))
+        except BadRecordError as error:
+            at = self._position + len(values)
+            raise BadRecordError(
+                f"source {self._uid!r} cannot give the value at index {at} of its list: {error}"
+            ) from None
         self._position += len(values)
         return values
 

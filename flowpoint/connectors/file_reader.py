@@ -3,7 +3,8 @@
 Files are read in big blocks, and decoded in pieces of whole lines that are handed out in slices. How many bytes the
 records handed out took is only worked out when somebody asks for the position (at a checkpoint), by splitting the raw
 piece once: nothing is counted per record. Only a piece with a bad or blank line is decoded line by line, and then
-remembers an offset per record.
+remembers an offset per record. The number of a bad line is known where reading began with the file's first line: a piece
+has as many lines as it gave records. Elsewhere the lines before would have to be read for it.
 
 The position is the offset of the first line not yet returned: bytes of the file, or of the decompressed text for a
 compressed one. None means that nothing was returned and the start of the split is still to be found.
@@ -84,6 +85,7 @@ class FileReader:
         self._lines = b""  # whole lines, read but not all decoded
         self._lines_base = 0
         self._decoded = 0
+        self._line: int | None = None  # the number of the next line to be decoded, where it is known
 
     async def read(self, n: int) -> list[Any] | EndOfSplit:
         """The next `n` records; fewer at the end of a piece."""
@@ -137,9 +139,14 @@ class FileReader:
         # The last line may have got a newline that is not in the file.
         end = min(base + len(raw), self._framer.offset)
         try:
-            return _Piece(base, end, raw, self._format.decode(raw))
+            piece = _Piece(base, end, raw, self._format.decode(raw))
+            lines = len(piece.records)
         except (ValueError, RecursionError):
-            return self._decode_line_by_line(base, end, raw)
+            piece = self._decode_line_by_line(base, end, raw)
+            lines = raw.count(b"\n")
+        if self._line is not None:
+            self._line += lines
+        return piece
 
     async def _enter(self) -> tuple[ByteStream, LineFramer, bytes]:
         """Goes to where the first line begins; also gives the bytes from there on that were read already."""
@@ -147,6 +154,7 @@ class FileReader:
         end = None if part.compression else part.end
         start = part.start if self._position is None else self._position
         if start == 0:
+            self._line = 1
             stream = self._open_stream(0)
             head = await stream.read()
             if head.startswith(_BYTE_ORDER_MARK):
@@ -204,11 +212,11 @@ class FileReader:
         offsets: list[int] = []
         bad = _BadLines(self._ctx.uid, self._part.path, self._format.name)
         offset = base
-        for line in raw.split(b"\n")[:-1]:
+        for number, line in enumerate(raw.split(b"\n")[:-1], self._line or 0):
             try:
                 found = self._format.decode_line(line)
             except ValueError as error:
-                bad.add(offset, error)
+                bad.add(number if self._line is not None else None, offset, error)
                 if not self._skip_bad:
                     raise BadRecordError(f'{bad.text()}; mend the line, or use on_error="skip"') from error
                 found = []
@@ -229,10 +237,13 @@ class _BadLines:
         self._count = 0
         self._first = ""
 
-    def add(self, offset: int, error: ValueError) -> None:
+    def add(self, number: int | None, offset: int, error: ValueError) -> None:
         self._count += 1
         if self._count == 1:
-            self._first = f"the line at byte offset {offset} is not {_expected(self._format)}: {error}"
+            which = f"line {number}" if number is not None else "a line"
+            unknown = "" if number is not None else " (its number is not known, as reading did not begin at line 1)"
+            what = f"is not {_expected(self._format)}: {error}"
+            self._first = f"{which} at byte offset {offset} {what}{unknown}"
 
     def text(self) -> str:
         return f"source {self._uid!r} cannot read {self._path}: {self._first}"

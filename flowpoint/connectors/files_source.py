@@ -42,7 +42,8 @@ class FileSource:
 
     Records are str for `lines` (a line ends with a newline; a carriage return before it is removed) and the value that
     the line is in JSON for `jsonl` (blank lines are passed over; NaN is not JSON). The encoding is UTF-8. A bad line
-    fails the job with the file and the byte offset (`on_error="fail"`) or is counted and logged (`on_error="skip"`).
+    fails the job with the file, the byte offset and, if it is known, the number of the line (`on_error="fail"`) or is
+    counted and logged (`on_error="skip"`).
 
     >>> FileSource("books/*.txt")
     FileSource('books/*.txt')

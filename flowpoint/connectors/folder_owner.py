@@ -22,9 +22,8 @@ from typing import Any, Final
 from flowpoint.connectors.durable_files import create_once, read_json, replace_file
 from flowpoint.connectors.part_names import parse_hidden
 from flowpoint.errors import ForeignOutputError, LostOutputError
+from flowpoint.model.markers import OWNER_FILE
 from flowpoint.runtime.contracts import ConnectorContext
-
-OWNER_FILE: Final = ".flowpoint-owner"
 
 _UNUSABLE: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR)
 """What is wrong with the folder itself. Trying again would meet it again."""
@@ -62,7 +61,8 @@ async def _claim(folder: str, ctx: ConnectorContext) -> None:
                 " made it; use an empty folder, or pass --take-output to write beside what is there"
             )
         if await create_once(disk, path, _marker(ctx), ctx.lineage):
-            if ctx.restored_checkpoint:
+            # That a branch has a folder of its own is no surprise, and is told once for all sinks.
+            if ctx.restored_checkpoint and not ctx.is_branch:
                 ctx.log(
                     f"sink {ctx.uid!r}: the output goes on in {folder}, which is new to this job; what it wrote up to"
                     f" checkpoint {ctx.restored_checkpoint} is elsewhere (was the folder moved, the path changed, or the"

@@ -201,8 +201,10 @@ def _encode_strictly(value: Any) -> bytes:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except UnwritableError as error:
         raise UnwritableError(f"{_shown(value)}: {error}") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UnwritableError(f"{_shown(value)}: {error}") from None
+    except RecursionError:
+        raise UnwritableError(f"{_shown(value)}: it is nested too deeply or contains itself; flatten it") from None
     try:
         return text.encode()
     except UnicodeEncodeError:  # a lone surrogate: legal in JSON as an escape

@@ -12,8 +12,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from flowpoint.errors import PlanError, UserCodeError
+from flowpoint.errors import BadRecordError, PlanError, UserCodeError
 from flowpoint.runtime.contracts import AT_LEAST_ONCE, ConnectorContext
+from flowpoint.runtime.failures import shorten
 
 
 class _DirectSink:
@@ -65,14 +66,26 @@ class PrintSink(_DirectSink):
 
     async def open(self, ctx: ConnectorContext) -> _PrintWriter:
         """A writer to the standard output."""
-        return _PrintWriter()
+        return _PrintWriter(ctx.uid)
 
 
 class _PrintWriter(_DirectWriter):
+    def __init__(self, uid: str) -> None:
+        self._uid = uid
+
     async def write(self, batch: list[Any]) -> None:
         if batch:
+            lines: list[str] = []
+            try:
+                lines.extend(map(str, batch))
+            except RecursionError:
+                kind = type(batch[len(lines)]).__name__
+                raise BadRecordError(
+                    f"sink {self._uid!r} cannot print a value of type {kind}: it is nested too deeply or contains"
+                    " itself; flatten it before the sink"
+                ) from None
             # Looked up at each write: notebooks and test runners replace sys.stdout while a job runs.
-            sys.stdout.write("\n".join(map(str, batch)) + "\n")
+            sys.stdout.write("\n".join(lines) + "\n")
             sys.stdout.flush()
 
 
@@ -114,5 +127,5 @@ class _CallbackWriter(_DirectWriter):
             except Exception as error:
                 raise UserCodeError(
                     f"the function of sink {self._uid!r} failed with {type(error).__name__}: {error};"
-                    f" the record was {repr(value)[:200]}"
+                    f" the record was {shorten(value, 200)}"
                 ) from error

@@ -46,6 +46,15 @@ async def has_gone_on(host: Host, entries: Sequence[CommitEntry], source: str) -
     return origin_in(found, claim=began.claim).is_same_snapshot(began)
 
 
+def branch_note(found: FoundSnapshot) -> str:
+    """What a person is told of the output when a branch is made."""
+    manifest = found.manifest
+    return (
+        f"this is a branch from {manifest.kind} {manifest.id} of job {manifest.job!r}: it writes what comes after it, and"
+        " what was written before stays where it is"
+    )
+
+
 def gone_on_note(job: str, source: str, checkpoint: int) -> str:
     """What a person is told who asks for it once more."""
     return (

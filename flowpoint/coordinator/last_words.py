@@ -1,6 +1,7 @@
 """What a worker printed last, to be told with its end.
 
-Workers print into the job's log, which also takes the job's events; these begin with their time (`launch.job_log`).
+Workers print into the job's log, which also takes the job's events; these begin with their time (`launch.job_log`). A log
+that is shorter than it was has been turned over (`host.log_files`): what was printed before may be in the file before.
 
 Not here: the whole of it (`flowpoint logs`).
 """
@@ -35,13 +36,19 @@ class LastWords:
             return 0
         return stat.size if stat is not None else 0
 
+    async def _end_of(self, path: str) -> bytes:
+        stat = await self._disk.stat(path)
+        return await self._disk.read(path, max(0, stat.size - LOOKED_AT_BYTES_MAX)) if stat is not None else b""
+
     async def since(self, size: int) -> str:
         """The last line that was printed since the log had this size; "" when there is none, or it cannot be read."""
         if self._path is None:
             return ""
         try:
-            start = max(size, await self.size() - LOOKED_AT_BYTES_MAX)
-            text = await self._disk.read(self._path, start)
+            now = await self.size()
+            text = await self._disk.read(self._path, max(size if now >= size else 0, now - LOOKED_AT_BYTES_MAX))
+            if now < size:
+                text = await self._end_of(f"{self._path}.1") + text
         except OSError:
             return ""
         lines = [line.strip() for line in text.splitlines() if line.strip() and not _EVENT.match(line)]

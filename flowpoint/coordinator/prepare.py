@@ -13,11 +13,11 @@ Not here: sending anything to workers; removing what dead attempts left behind (
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from flowpoint.coordinator.branch import gone_on_note, has_gone_on, origin_in
+from flowpoint.coordinator.branch import branch_note, gone_on_note, has_gone_on, origin_in
 from flowpoint.coordinator.changed_state import changes_of_state
 from flowpoint.coordinator.job import JobToRun
 from flowpoint.coordinator.local_recovery import LocalRecovery, LocalUse
@@ -285,15 +285,18 @@ class Preparation:
 
     async def _make_own(self, origin: Origin, begun: CommitEntry) -> None:
         found = await find_snapshot(self._host.disk, self._host.new_id, origin.path)
-        contexts = {
-            uid: (sink, self._sink_context(uid, begun.lineage, begun.attempt, origin.checkpoint))
-            for uid, sink in self.sinks()
-        }
+        is_branch = not origin.handed_on
+        contexts = {}
+        for uid, sink in self.sinks():
+            ctx = self._sink_context(uid, begun.lineage, begun.attempt, origin.checkpoint)
+            contexts[uid] = sink, replace(ctx, is_branch=is_branch)
         takeover = Takeover(self._host, found, self._storage, contexts, self._warn)
         await takeover.complete_parent()
         for uid, (sink, ctx) in contexts.items():
             with naming(uid, "begin()"):
                 await sink.begin(ctx)
+        if is_branch:
+            self.warn_once(branch_note(found))
         # The output is this lineage's now: whatever happens to this start, the same command must find it again.
         self._founds = False
         own = await takeover.make_own(begun.lineage, begun.attempt)

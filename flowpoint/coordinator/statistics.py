@@ -1,8 +1,9 @@
 """The numbers of a running job: what workers report, added up and turned into rates.
 
-Workers send running totals about once a second (`messages.Stats`), per subtask. An attempt starts again at zero, so what
-earlier attempts did is kept apart and added. A worker that has not reported for `SILENT_SECONDS` runs a function that lets
-nobody else have a turn: what it did last fades from the rates, and all that it runs counts as stalled.
+Workers send running totals about once a second, and at the end of each checkpoint (`messages.Stats`), per subtask. An
+attempt starts again at zero, so what earlier attempts did is kept apart and added. A worker that has not reported for
+`SILENT_SECONDS` runs a function that lets nobody else have a turn: what it did last fades from the rates, and all that it
+runs counts as stalled.
 
 Times are of the loop's clock, in seconds.
 """

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowpoint.coordinator.last_words import LastWords
-from flowpoint.errors import LinkLost, WorkerLost
+from flowpoint.errors import InternalError, LinkLost, WorkerLost
 from flowpoint.host.base import ORPHANED_EXIT_CODE, Host, Link, Listener, Process
 from flowpoint.model import messages
 from flowpoint.transport.control import decode_message, encode_message
@@ -208,7 +208,7 @@ class Workers:
         """A new link says in its first frame what it is: a worker's control link, or its heartbeat."""
 
         def on_frame(frame: bytes) -> None:
-            message = decode_message(frame)
+            message = decode_message(frame) if self._links.get(link) is not None else _first_words(frame)
             if isinstance(message, messages.Hello):
                 self._on_hello(link, message)
             elif isinstance(message, messages.Heartbeat):
@@ -341,3 +341,15 @@ class Workers:
             self._drop(link)
         if self._listener is not None:
             self._listener.close()
+
+
+def _first_words(frame: bytes) -> messages.Message:
+    """What somebody says of whom nothing is known yet.
+
+    Raises:
+        LinkLost: it is not FlowPoint that speaks.
+    """
+    try:
+        return decode_message(frame)
+    except InternalError as error:
+        raise LinkLost(f"no worker of this job is at its other end ({error})") from None

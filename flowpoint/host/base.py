@@ -30,7 +30,10 @@ class Link(Protocol):
     """One end of an ordered connection that carries frames (bytes)."""
 
     def start(self, on_frame: Callable[[bytes], None], on_lost: Callable[[str], None]) -> None:
-        """Begin delivery. Frames that came before are kept until now. An exception in `on_frame` closes the link."""
+        """Begin delivery. Frames that came before are kept until now.
+
+        An exception in `on_frame` closes the link and is reported; LinkLost: the other end does not speak the protocol.
+        """
 
     def send_nowait(self, *parts: bytes) -> None:
         """Queue one frame, given in parts that are joined. Silently dropped once the link is closing or lost."""

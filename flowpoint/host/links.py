@@ -21,11 +21,13 @@ import os
 import socket
 import stat
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 from flowpoint.errors import InternalError, LinkLost
 from flowpoint.host.base import Link
 from flowpoint.host.framing import FRAME_BYTES_MAX, FrameDecoder, pack_length
+from flowpoint.host.strangers import Strangers
 
 JOIN_BYTES_MAX = 64 * 1024
 """Frames up to this size are joined and sent in one write: the copy is cheaper than a gathering system call."""
@@ -37,11 +39,23 @@ BACKLOG = 512
 
 
 class SystemLink(asyncio.Protocol):
-    """One end of a connection. `links` is the set of those that are open, kept by their host."""
+    """One end of a connection.
 
-    def __init__(self, links: set[SystemLink], on_link: Callable[[Link], None] | None = None) -> None:
+    Args:
+        links: those that are open, kept by their host.
+        on_link: takes this one, when it came in at a listener.
+        on_stranger: hears why it is closed, when it came in and its other end does not speak the protocol.
+    """
+
+    def __init__(
+        self,
+        links: set[SystemLink],
+        on_link: Callable[[Link], None] | None = None,
+        on_stranger: Callable[[str], None] | None = None,
+    ) -> None:
         self._links = links
         self._on_link = on_link
+        self._on_stranger = on_stranger
         self._decoder = FrameDecoder()
         self._transport: asyncio.Transport | None = None
         self._on_frame: Callable[[bytes], None] | None = None
@@ -119,7 +133,7 @@ class SystemLink(asyncio.Protocol):
         try:
             frames = self._decoder.feed(data)
         except LinkLost as error:
-            self._fail(str(error))
+            self._refuse(str(error))
             return
         if self._delivering:
             self._deliver(frames)
@@ -160,11 +174,19 @@ class SystemLink(asyncio.Protocol):
                 return
             try:
                 on_frame(frame)
+            except LinkLost as error:
+                self._refuse(str(error))
             except Exception as error:  # noqa: BLE001  whatever it is, it is reported and ends this link only
                 asyncio.get_running_loop().call_exception_handler(
                     {"message": "a frame could not be handled; its link is closed", "exception": error}
                 )
                 self._fail(f"a frame could not be handled: {type(error).__name__}: {error}")
+
+    def _refuse(self, reason: str) -> None:
+        """The other end does not speak the protocol."""
+        if self._on_stranger is not None:
+            self._on_stranger(reason)
+        self._fail(reason)
 
     def _fail(self, reason: str) -> None:
         """Break the link from this side."""
@@ -220,7 +242,11 @@ class SystemListener:
 
 
 async def listen(
-    address: str, links: set[SystemLink], listeners: set[SystemListener], on_link: Callable[[Link], None]
+    address: str,
+    links: set[SystemLink],
+    listeners: set[SystemListener],
+    on_link: Callable[[Link], None],
+    strangers: Strangers,
 ) -> SystemListener:
     """Bind a Unix socket, private to the user, and call `on_link` for every link that comes in.
 
@@ -237,7 +263,10 @@ async def listen(
         sock.setblocking(False)
         inode = _inode(address)
         loop = asyncio.get_running_loop()
-        server = await loop.create_unix_server(lambda: SystemLink(links, on_link), sock=sock, backlog=BACKLOG)
+        on_stranger = partial(strangers.note, address)
+        server = await loop.create_unix_server(
+            lambda: SystemLink(links, on_link, on_stranger), sock=sock, backlog=BACKLOG
+        )
     except BaseException:
         sock.close()
         raise

@@ -21,6 +21,7 @@ from flowpoint.errors import InternalError
 from flowpoint.host import heartbeat, links, processes, short_folder
 from flowpoint.host.base import Disk, Link
 from flowpoint.host.disk import SystemDisk
+from flowpoint.host.strangers import Strangers
 
 T = TypeVar("T")
 
@@ -45,6 +46,7 @@ class SystemHost:
         self._short_dir: str | None = None
         self._links: set[links.SystemLink] = set()
         self._listeners: set[links.SystemListener] = set()
+        self._strangers = Strangers(_tell_stranger, time.monotonic)
         self._disk_threads = ThreadPoolExecutor(DISK_THREADS, "disk")
         self._threads = ThreadPoolExecutor(BLOCKING_THREADS, "blocking")
         self.disk: Disk = SystemDisk(self._disk_threads)
@@ -72,7 +74,7 @@ class SystemHost:
 
     async def listen(self, address: str, on_link: Callable[[Link], None]) -> links.SystemListener:
         """See `host.base.Host`. A socket file that a dead process left is replaced, a live one is refused (OSError)."""
-        return await links.listen(address, self._links, self._listeners, on_link)
+        return await links.listen(address, self._links, self._listeners, on_link, self._strangers)
 
     async def connect(self, address: str) -> links.SystemLink:
         """See `host.base.Host`."""
@@ -128,3 +130,8 @@ class SystemHost:
             # Others of this job may have sockets in it: then the last one of them removes it.
             with suppress(OSError):
                 os.rmdir(self._short_dir)
+
+
+def _tell_stranger(line: str) -> None:
+    """Where the loop tells what belongs to nobody: on stderr, as a line."""
+    asyncio.get_running_loop().call_exception_handler({"message": line})

@@ -2,7 +2,7 @@
 
 How it works: the owner holds an exclusive `flock` on `jobs/<name>/lock`. The kernel gives it up when the process ends,
 however it ends, so there is no stale lock and no race between two that start at once. The owner writes its pid into
-the locked file (only for the message that a second one gets) and `run.json` (for everybody else).
+the locked file at once, and `run.json` when it has something to tell: between the two the run is starting (`owner_of`).
 
 Invariants: only the owner writes `run.json`. Only the owner removes the lock file, with all else of the job
 (`launch.forget`); so a lock counts only on the file that is there under that name. The descriptor is not inherited, so a
@@ -28,9 +28,6 @@ from flowpoint.launch.home import Home, JobFolder, ProcessId, RunRecord
 
 SOCKET_PATH_BYTES_MAX = 99
 """The kernel takes 103 (macOS) or 107 (Linux); the contract says under 100."""
-
-LOG_BYTES_MAX = 16 * 1024 * 1024
-"""A log that is longer when a run starts is kept as `log.1` and begun anew."""
 
 _SOCKET = "socket"
 
@@ -86,14 +83,14 @@ class Claim:
             # The job has ended as it has ended, and its commit log knows. `list` takes this run for killed.
             return
         finally:
-            os.close(self._lock)
+            self._give_up()
 
     def let_go(self) -> None:
         """Let others have the name; nothing is written down. A name that was never used leaves no folder."""
         if self._record is None and self.previous is None and not self.folder.run_file.exists():
             self.vanish(())
         else:
-            os.close(self._lock)
+            self._give_up()
 
     def vanish(self, folders: Sequence[Path]) -> None:
         """The first run of a job did not come about: remove these folders and that of the job.
@@ -104,6 +101,13 @@ class Claim:
             _remove_sockets(self.folder)
             for folder in (*folders, self.folder.path):
                 shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Let the lock go. First nobody stands in it any more: this process may live on for a while."""
+        try:
+            os.ftruncate(self._lock, 0)
         finally:
             os.close(self._lock)
 
@@ -117,7 +121,7 @@ class Claim:
         except (StorageError, UsageError):
             return  # the person has heard it, and the log of the job tells it
         finally:
-            os.close(self._lock)
+            self._give_up()
 
 
 def claim_job(home: Home, name: str, process: ProcessId) -> Claim:
@@ -141,6 +145,16 @@ def claim_job(home: Home, name: str, process: ProcessId) -> Claim:
         raise
 
 
+def owner_of(folder: JobFolder) -> ProcessId | None:
+    """The living process that holds the job, from before it has told anybody of its run; None when there is none."""
+    try:
+        owner = ProcessId(*json.loads(folder.lock_file.read_bytes()))
+    except (OSError, ValueError, TypeError):
+        # There never was one, the last one has given it up, or the next one writes its own in just now.
+        return None
+    return owner if owner.is_alive() else None
+
+
 def _take_up(folder: JobFolder, lock: int, process: ProcessId) -> Claim:
     """Say whose the locked folder is, and put away what the run before has left in it."""
     with _writing(folder.lock_file):
@@ -149,7 +163,6 @@ def _take_up(folder: JobFolder, lock: int, process: ProcessId) -> Claim:
     previous = folder.read_run()
     with _writing(folder.path):
         _remove_sockets(folder)
-        _turn_log(folder)
     return Claim(folder, lock, previous)
 
 
@@ -159,10 +172,11 @@ def _lock(folder: JobFolder) -> int:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        owner, name = _owner(lock), folder.name
         os.close(lock)
+        owner, name = owner_of(folder), folder.name
+        who = f"pid {owner.pid}" if owner is not None else "it is just starting, or ending"
         raise UsageError(
-            f"job {name!r} is already running ({owner}): end it with `flowpoint stop {name}`, "
+            f"job {name!r} is already running ({who}): end it with `flowpoint stop {name}`, "
             f"or run this one under another --name"
         ) from None
     except OSError as error:
@@ -179,15 +193,6 @@ def _is_at(lock: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(lock), path.stat())
     except FileNotFoundError:
         return False
-
-
-def _owner(lock: int) -> str:
-    """Who holds the lock. Between locking and writing its pid the file may still name an earlier owner, now dead."""
-    try:
-        owner = ProcessId(*json.loads(os.pread(lock, 200, 0)))
-    except (ValueError, TypeError):
-        return "it is just starting"
-    return f"pid {owner.pid}" if owner.is_alive() else "it is just starting"
 
 
 def _replace(path: Path, text: str) -> None:
@@ -215,9 +220,3 @@ def _remove_sockets(folder: JobFolder) -> None:
     """Remove the socket of this job's HTTP interface, and the folder that was made for it if its own was too long."""
     (folder.path / _SOCKET).unlink(missing_ok=True)
     short_folder.clear_for(str(folder.path))
-
-
-def _turn_log(folder: JobFolder) -> None:
-    log = folder.log
-    if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
-        log.replace(log.with_name("log.1"))

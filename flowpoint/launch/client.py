@@ -5,7 +5,9 @@ only when something is done (a checkpoint, a stop) may take as long as it takes,
 asked for its status on a second connection, so that a coordinator that hangs is noticed.
 
 A job does not listen yet when it has just been started, and no more when it is about to end. So nobody who cannot reach
-it is told anything before `run.json` or the process table has said which of the two it is (`_look_again`).
+it is told anything before `run.json`, the lock and the process table have said which of the two it is
+(`_wait_for_start`): who holds the lock has the job, also before it stands in `run.json`; and a start that has not got so far
+is announced (`launch.starting`).
 
 Errors come back as they were raised in the job, by their class's name.
 Not here: the other end (`launch.http`).
@@ -23,9 +25,11 @@ from http.client import HTTPConnection, HTTPException
 from typing import Any
 
 from flowpoint import errors
-from flowpoint.errors import FlowPointError, InternalError, NotFoundError, TransientError
+from flowpoint.errors import FlowPointError, InternalError, NotFoundError, NotListening, TransientError
+from flowpoint.launch.claim import owner_of
 from flowpoint.launch.control import Data
 from flowpoint.launch.home import Home, JobFolder, RunRecord
+from flowpoint.launch.starting import is_starting
 from flowpoint.snapshot.places import MEMORY
 
 ANSWER_SECONDS = 10.0
@@ -46,7 +50,7 @@ _ENDINGS = {
     "CANCELLED": "it was cancelled",
     "FAILED": "it has failed",
     "KILLED": "its coordinator was killed",
-    "RUNNING": "its coordinator does not listen yet, or no more",
+    "RUNNING": "its coordinator does not listen",
 }
 
 
@@ -69,13 +73,12 @@ class JobClient:
 
         Raises:
             NotFoundError: There is no such job, or it does not run.
+            NotListening: It is starting, and has not come far enough within `START_SECONDS`.
         """
         folder = home.find(name)
-        record = folder.read_run()
-        if record is None:
-            raise NotFoundError(f"job {name!r} is not running; `flowpoint run` with its job file starts it")
-        if record.outcome:
-            raise not_running(record)
+        until = time.monotonic() + START_SECONDS
+        while (record := folder.read_run()) is None or record.outcome:
+            _wait_for_start(folder, record, until)
         return cls(folder, record)
 
     def get(self, path: str, *, seconds: float | None = None) -> Any:
@@ -139,12 +142,11 @@ class JobClient:
         """Nobody listens: go on with the run that there is by now, if there is one and it is not too late.
 
         Raises:
-            NotFoundError: The job has ended, or does not listen in time.
+            NotFoundError: The job has ended.
+            NotListening: It does not listen in time.
         """
         self._record = self._newest()
-        if self._record.state != "RUNNING" or time.monotonic() > until:
-            raise not_running(self._record)
-        time.sleep(LOOK_SECONDS)
+        _wait_for_start(self._folder, self._record, until)
 
     def _wait_for_end(self, until: float) -> None:
         """The connection broke: most likely the job is ending. Raises NotFoundError as soon as it has ended."""
@@ -176,6 +178,29 @@ class _UnixConnection(HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
+
+
+def _wait_for_start(folder: JobFolder, record: RunRecord | None, until: float) -> None:
+    """Wait a moment for a run that is starting. `record`: what is known of the newest one.
+
+    Raises:
+        NotFoundError: None is starting.
+        NotListening: It is too late.
+    """
+    # In this order: a start is withdrawn only when it holds the job, so between the two none is missed.
+    is_announced = is_starting(folder, record)
+    owner = owner_of(folder)
+    if owner is None and not is_announced:
+        if record is None:
+            raise NotFoundError(f"job {folder.name!r} is not running; `flowpoint run` with its job file starts it")
+        raise not_running(record)
+    if time.monotonic() > until:
+        pid = f" (pid {owner.pid})" if owner is not None else ""
+        raise NotListening(
+            f"job {folder.name!r} is starting or ending{pid} and does not listen; try again in a moment, or look at"
+            f" `flowpoint logs {folder.name}`"
+        )
+    time.sleep(LOOK_SECONDS)
 
 
 def not_running(record: RunRecord) -> NotFoundError:

@@ -1,6 +1,6 @@
 """What a running job offers to whoever runs it or asks about it, and what the shell offers back. Interfaces and data.
 
-How it works: `launch.run.run_job_file(options, view) -> exit code` starts a job. While it lives, the coordinator's
+How it works: `launch.run.run_job_file(options, view, ...) -> exit code` starts a job. While it lives, the coordinator's
 `JobControl` answers questions (over HTTP: `launch.http`), and everything that happens is an `Event` that goes to the
 job's log and to the `RunView` of the shell that started it.
 
@@ -9,10 +9,11 @@ Data is JSON-able, since it leaves the process. The keys are a contract with use
 - status: name, state, attempt, restarts, parallelism, records_in, records_out, rate, lag, backpressure,
   last_checkpoint {id, duration_ms, bytes, alignment_ms} or None, reason, job_file, pid, started (epoch ms), and
   operators: a list of {uid, name, parallelism, records_in, records_out, rate, backpressure, busy, stalled, metrics}.
-  `rate` is records/s, `backpressure` and `busy` shares from 0 to 1 (of its busiest subtask; a chain is one), `stalled` for
-  how many seconds it has been at work on the same few records, or None while that is not long, `lag` seconds or None when
-  the job has no event time, `metrics` what the operator's connector counts itself ({"lines_skipped": 3}, say).
-  Figures of the moment are None when the job is over.
+  `records_in` counts what sources have read and `records_out` what sinks were given, which is committed only with the
+  next completed checkpoint; both over all attempts of this run. `rate` is records/s, `backpressure` and `busy` shares
+  from 0 to 1 (of its busiest subtask; a chain is one), `stalled` for how many seconds it has been at work on the same
+  few records, or None while that is not long, `lag` seconds or None when the job has no event time, `metrics` what the
+  operator's connector counts itself ({"lines_skipped": 3}, say). Figures of the moment are None when the job is over.
 - status of a job that has ended: the same keys, those of `launch.home.TOTALS` as they were at the end (None after a
   kill), and ended, seen (the last sign of life), refused (why a later start did not come about).
 - workers: a list of {index, pid, subtasks: ["uid#0", ...], cpu_percent, rss_bytes, rate}.

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Final
 
 from flowpoint.launch.claim import SOCKET_PATH_BYTES_MAX
+from flowpoint.launch.config import available_cores
 from flowpoint.launch.home import Home
 
 PYTHON_MIN: Final = (3, 11)
@@ -151,10 +152,6 @@ def judge_cores(cores: int) -> Finding:
     return Finding("cores", Level.OK, f"{cores}")
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def judge_open_files(soft: int, hard: int) -> Finding:
     """Whether processes may open enough files. RESOURCE_INFINITY (-1) is no limit."""
     seen = "no limit" if soft == resource.RLIM_INFINITY else f"{soft} for each process"
@@ -169,7 +166,7 @@ _MACHINE: Final[dict[str, Callable[[], Finding]]] = {
     "python": lambda: judge_python(sys.version_info[:3]),
     "packages": check_packages,
     "uvloop": check_uvloop,
-    "cores": lambda: judge_cores(_cores()),
+    "cores": lambda: judge_cores(available_cores()),
     "open files": lambda: judge_open_files(*resource.getrlimit(resource.RLIMIT_NOFILE)),
 }
 

@@ -4,8 +4,11 @@ How it works: the file is opened for appending and each event is one `write`, so
 What stands between our own writes came from the workers: a line in the form of an event is FlowPoint's, everything else
 is what the job printed. So it can be told at the end without anybody having looked at it meanwhile.
 
-Invariant: nothing is kept in memory but the places of the last `GAPS_MAX` gaps.
-Not here: turning the log over (`launch.claim`), reading it (`cli.logs`).
+A log that has become too long is put aside (`host.log_files`). Workers go over to the new file a moment later; so the file
+before is kept open, too, for what they have printed at the end of it.
+
+Invariant: nothing is kept in memory but the places of the last `GAPS_MAX` gaps of two files.
+Not here: reading it (`cli.logs`).
 """
 
 from __future__ import annotations
@@ -13,12 +16,15 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from flowpoint.errors import StorageError
+from flowpoint.host import log_files
 from flowpoint.launch.control import Event
+from flowpoint.model.settings import LogSettings
 
 GAPS_MAX = 1000
 LOOKED_AT_BYTES_MAX = 1024 * 1024
@@ -41,21 +47,71 @@ def line_of(kind: str, text: str, wall_ms: int) -> str:
     return f"{time} {kind}: {text}\n"
 
 
-class JobLog:
-    """Appends events to a log file, and knows what came between them."""
+class _Part:
+    """One file of the log, and what others have written into it since it was opened here."""
 
     def __init__(self, path: Path) -> None:
-        """Raises StorageError: the file cannot be written."""
+        self.file = log_files.open_log(path)
+        self._end = self.size()
+        self._gaps: deque[tuple[int, int]] = deque(maxlen=GAPS_MAX)
+        self.gap_bytes = 0
+
+    def size(self) -> int:
+        return os.fstat(self.file).st_size
+
+    def append(self, data: bytes) -> None:
+        """Raises OSError."""
+        written = os.write(self.file, data)
+        end = os.lseek(self.file, 0, os.SEEK_CUR)  # after an append: where it ended, wherever others have written
+        self._remember_gap(end - written)
+        self._end = end
+
+    def look(self) -> None:
+        """What was written after our last line counts, too."""
+        size = self.size()
+        self._remember_gap(size)
+        self._end = size
+
+    def _remember_gap(self, until: int) -> None:
+        """Others wrote from our last line `until` here."""
+        if until > self._end:
+            self._gaps.append((self._end, until))
+            self.gap_bytes += until - self._end
+
+    def newest_first(self, room: int) -> Iterator[bytes]:
+        """What others have written, as far as it has `room`; the last bytes of what has not."""
+        for start, end in reversed(self._gaps):
+            taken = min(room, end - start)
+            yield os.pread(self.file, taken, end - taken)
+            room -= taken
+
+
+class JobLog:
+    """Appends events to a log, knows what came between them, and turns it over."""
+
+    def __init__(self, path: Path, settings: LogSettings, *, apart_seconds: float = 0) -> None:
+        """Turns the log over if what earlier runs have left is too long.
+
+        Args:
+            apart_seconds: the shortest time between two turns, in which all who write into the log go over to a new file.
+
+        Raises:
+            StorageError: the file cannot be written.
+        """
+        self._path = path
+        self._settings = settings
+        self._apart_seconds = apart_seconds
+        self._turned_at: float | None = None
+        self._passed_bytes = 0  # what others have written into files that are closed here
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+            self._parts = [_Part(path)]
         except OSError as error:
             raise StorageError(
                 f"cannot write the log of the job, {path}: {error.strerror}; nobody but FlowPoint puts anything there: "
                 f"{'remove it' if isinstance(error, IsADirectoryError) else 'check the disk and its permissions'}"
             ) from error
-        self._end = os.lseek(self._file, 0, os.SEEK_END)
-        self._gaps: deque[tuple[int, int]] = deque(maxlen=GAPS_MAX)
-        self._gap_bytes = 0
+        if self._is_long():
+            self._turn()
 
     def write(self, event: Event, wall_ms: int) -> None:
         """Append one event, with its traceback when it has one.
@@ -67,30 +123,49 @@ class JobLog:
         if trace:
             text += trace.rstrip("\n") + "\n"
         try:
-            written = os.write(self._file, text.encode(errors="backslashreplace"))
+            self._parts[-1].append(text.encode(errors="backslashreplace"))
         except OSError:
             return
-        end = os.lseek(self._file, 0, os.SEEK_CUR)  # after an append: where it ended, wherever others have written
-        self._remember_gap(end - written)
-        self._end = end
 
-    def _remember_gap(self, until: int) -> None:
-        """Others wrote from our last line `until` here."""
-        if until > self._end:
-            self._gaps.append((self._end, until))
-            self._gap_bytes += until - self._end
+    def turn_if_due(self, now: float) -> None:
+        """Turn the log over if it has become too long. `now`: seconds of a clock that never goes back.
+
+        What cannot be done at the moment, on a full disk say, is tried again: the log goes on in the same file.
+        """
+        is_early = self._turned_at is not None and now - self._turned_at < self._apart_seconds
+        if not is_early and self._is_long() and self._turn():
+            self._turned_at = now
+
+    def _is_long(self) -> bool:
+        return 0 < self._settings.max_bytes < self._parts[-1].size()
+
+    def _turn(self) -> bool:
+        """Whether it could be done."""
+        try:
+            log_files.turn(self._path, self._settings.backups)
+            newest = _Part(self._path)
+        except OSError:
+            return False
+        log_files.move_streams(self._parts[-1].file, newest.file)
+        self._parts.append(newest)
+        for part in self._parts[:-2]:
+            part.look()
+            self._passed_bytes += part.gap_bytes
+            os.close(part.file)
+        del self._parts[:-2]
+        return True
 
     def printed(self) -> Printed:
         """What the job's functions and sinks have printed since this log was opened."""
-        self._remember_gap(os.fstat(self._file).st_size)
-        self._end = os.fstat(self._file).st_size
         blocks: deque[bytes] = deque()
         room = LOOKED_AT_BYTES_MAX
-        for start, end in reversed(self._gaps):
-            taken = min(room, end - start)
-            blocks.appendleft(os.pread(self._file, taken, end - taken))
-            room -= taken
-        is_whole = self._gap_bytes == LOOKED_AT_BYTES_MAX - room
+        for part in reversed(self._parts):
+            part.look()
+            for block in part.newest_first(room):
+                blocks.appendleft(block)
+                room -= len(block)
+        written = self._passed_bytes + sum(part.gap_bytes for part in self._parts)
+        is_whole = written == LOOKED_AT_BYTES_MAX - room
         lines = [line for line in b"".join(blocks).splitlines() if not _OUR_LINE.match(line)]
         if not is_whole and len(lines) > 1:
             del lines[0]  # it may be the end of one
@@ -98,5 +173,6 @@ class JobLog:
         return Printed(len(lines) if is_whole else None, tuple(last))
 
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
+        """Close its files."""
+        for part in self._parts:
+            os.close(part.file)

@@ -5,8 +5,8 @@
 Everything that can be refused is refused before anything is started. The HTTP interface comes up while the workers
 start, so that its import costs no time of the job's.
 
-Not here: the job file and its plan (`assembled`), what happens to the job (`coordinator`), what is printed (`cli`), what
-a signal asks for (`launch.interrupts`).
+Not here: the job file and its plan (`assembled`), what happens to the job (`coordinator`), the words in which its start and
+end are told (`told`), what is printed (`cli`), what a signal asks for (`launch.interrupts`).
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ from flowpoint.errors import IncompatibleStateError, UsageError
 from flowpoint.host.base import Host
 from flowpoint.host.processes import require_open_files
 from flowpoint.host.system import SystemHost
+from flowpoint.launch import told
 from flowpoint.launch.assembled import Assembled, assemble
 from flowpoint.launch.claim import Claim, claim_job
 from flowpoint.launch.control import Data, Event, EventKind, RunOptions, RunView
 from flowpoint.launch.home import TOTALS, Home, ProcessId, RunRecord
 from flowpoint.launch.interrupts import Interrupts
 from flowpoint.launch.job_log import JobLog
-from flowpoint.launch.places import check_place, open_place, place_notes
+from flowpoint.launch.places import check_place, open_place
 from flowpoint.launch.question import ask
 from flowpoint.launch.traits import changes, traits_of
 from flowpoint.launch.worker_arguments import worker_arguments
@@ -58,16 +59,9 @@ REFRESH_SECONDS = 0.25
 _REFUSALS = ("ConfigError", "ForeignOutputError", "NotFoundError", "PlanError", "UsageError")
 """What a person has to mend before there is a job at all."""
 
-_LAST = {
-    JobState.FINISHED: EventKind.FINISHED,
-    JobState.STOPPED: EventKind.STOPPED,
-    JobState.CANCELLED: EventKind.CANCELLED,
-    JobState.FAILED: EventKind.FAILED,
-}
 
-
-def run_job_file(options: RunOptions, view: RunView) -> int:
-    """Run a job file to its end and return its exit code (README, "The shell").
+def run_job_file(options: RunOptions, view: RunView, on_claimed: Callable[[], None]) -> int:
+    """Run a job file to its end and return its exit code (README, "The shell"). `on_claimed`: called when it has the job.
 
     Raises:
         UsageError, ConfigError, PlanError: the job cannot be started as asked; nothing was started.
@@ -85,6 +79,7 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
         assembled = replace(assembled, options=options)
     host = SystemHost("coordinator", str(home.job(assembled.name).path))
     claim = claim_job(home, assembled.name, ProcessId(host.pid, host.start_time))
+    on_claimed()
     outcome: Outcome | None = None
     try:
         run = _Run(assembled, home, claim, host, view)
@@ -104,7 +99,9 @@ def run_job_file(options: RunOptions, view: RunView) -> int:
         elif outcome is not None and run.was_refused(outcome):
             claim.withdraw(reason)
         else:
-            claim.release(_LAST[state].value, ended=host.wall_ms(), reason=reason, resume=run.resume, totals=run.totals)
+            claim.release(
+                told.LAST[state].value, ended=host.wall_ms(), reason=reason, resume=run.resume, totals=run.totals
+            )
     return outcome.exit_code
 
 
@@ -133,7 +130,9 @@ class _Run:
         self._claim = claim
         self._host = host
         self._view: RunView | None = view
-        self._log = JobLog(claim.folder.log)
+        settings = assembled.settings
+        # A worker that does not go over to a new file within this time is dead.
+        self._log = JobLog(claim.folder.log, settings.log, apart_seconds=settings.heartbeat.timeout)
         self._token = secrets.token_hex(16)
         self._socket = claim.socket_address()
         self._interrupts: Interrupts | None = None
@@ -187,7 +186,7 @@ class _Run:
         return await self._end(outcome)
 
     async def _end(self, outcome: Outcome) -> Outcome:
-        self._tell_end(outcome)
+        self._emit(told.ended(self._assembled.name, outcome, self._log.printed()))
         self._log.close()
         await self._host.close()
         return outcome
@@ -250,7 +249,7 @@ class _Run:
             savepoints=str(self._home.savepoints),
             replan=self._replan,
             work_dir=str(self._home.work(name)),
-            arguments=worker_arguments(str(self._claim.folder.path), settings.heartbeat.interval),
+            arguments=worker_arguments(self._claim.folder, settings.heartbeat.interval),
             log_path=str(self._claim.folder.log),
             wishes=Wishes(
                 fresh=options.fresh,
@@ -310,26 +309,10 @@ class _Run:
         return list(changes(self._assembled.compiled, previous.traits))
 
     def _announce(self, changed: Sequence[str]) -> None:
-        path = self._assembled.source["path"]
-        data = {
-            "name": self._assembled.name,
-            "pid": self._host.pid,
-            "job_file": path,
-            "log": str(self._claim.folder.log),
-        }
-        name = self._assembled.name
-        text = f"job {name} started (pid {self._host.pid}); what it prints goes to its log: `flowpoint logs {name}`"
-        self._emit(Event(EventKind.STARTED, text, data))
-        previous = self._claim.previous
-        if previous is not None and previous.job_file != path:
-            text = f"the job {self._assembled.name!r} was last run from {previous.job_file}, this is {path}"
-            self._emit(Event(EventKind.WARNING, text))
-        before = previous.storage if previous is not None else ""
-        starts_over = self._assembled.options.fresh or self._assembled.options.source is not None
-        for note in place_notes(self._place.name, "" if starts_over else before):
-            self._emit(Event(EventKind.WARNING, note))
-        for warning in (*self._assembled.warnings, *self._assembled.compiled.warnings, *changed):
-            self._emit(Event(EventKind.WARNING, warning))
+        assembled = self._assembled
+        self._emit(told.started(assembled.name, self._host.pid, assembled.source["path"], str(self._claim.folder.log)))
+        for warning in told.warnings(assembled, self._place.name, self._claim.previous, changed):
+            self._emit(warning)
 
     def _emit(self, event: Event) -> None:
         self._has_begun |= event.kind is EventKind.RUNNING
@@ -368,7 +351,7 @@ class _Run:
             "pid": self._host.pid,
             "started": self._host.wall_ms(),
         }
-        running = RunningJob(coordinator, job, facts, self._host)
+        running = RunningJob(coordinator, job, facts, self._host, self._home)
         server = HttpServer(running, self._token, lambda line: self._emit(Event(EventKind.WARNING, line)))
         try:
             await server.start(self._socket)
@@ -387,22 +370,9 @@ class _Run:
     async def _refresh(self, running: RunningJob) -> None:
         while True:
             self._show_figures(running)
+            self._log.turn_if_due(asyncio.get_running_loop().time())
             await asyncio.sleep(REFRESH_SECONDS)
 
     def _show_figures(self, running: RunningJob) -> None:
         if self._view is not None and self._view.shows_figures:
             self._show(lambda view: view.refresh(running.status(), running.workers()))
-
-    def _tell_end(self, outcome: Outcome) -> None:
-        data: Data = {"name": self._assembled.name, "exit_code": outcome.exit_code}
-        printed = self._log.printed()
-        if printed.last:
-            data["printed"] = {"lines": printed.lines, "last": list(printed.last)}
-        if outcome.state is JobState.FAILED and outcome.failure is not None:
-            failure = outcome.failure
-            data |= {"kind": failure.kind, "trace": failure.trace, "operator": failure.operator}
-        state = outcome.state.value
-        text = f"job {self._assembled.name} {state}" + (f": {outcome.reason}" if outcome.reason != state else "")
-        if outcome.state is JobState.FAILED:
-            text = f"job {self._assembled.name} failed: {outcome.reason}"
-        self._emit(Event(_LAST[outcome.state], text, data))

@@ -15,6 +15,8 @@ from flowpoint.errors import CheckpointFailed
 from flowpoint.host.base import Host
 from flowpoint.launch.control import Data
 from flowpoint.launch.history import describe_retained
+from flowpoint.launch.home import Home
+from flowpoint.launch.own_folders import refuse_own_folder
 from flowpoint.launch.places import check_target
 from flowpoint.protocol.job_table import JobState
 from flowpoint.snapshot.commit_log import CommitLog
@@ -62,11 +64,12 @@ def _at_rest(status: Data) -> Data:
 class RunningJob:
     """Answers for one coordinator. `facts` are status fields that do not change: job_file, pid, started."""
 
-    def __init__(self, coordinator: Coordinator, job: JobToRun, facts: Data, host: Host) -> None:
+    def __init__(self, coordinator: Coordinator, job: JobToRun, facts: Data, host: Host, home: Home) -> None:
         self._coordinator = coordinator
         self._job = job
         self._facts = facts
         self._host = host
+        self._home = home
         self._log = CommitLog(job.place.storage, "", host)
         self._processes: dict[int, _Process] = {}
 
@@ -183,9 +186,9 @@ class RunningJob:
             )
         return record.to_data() | {"kind": "savepoint", "path": record.savepoint, "bytes": record.savepoint_bytes}
 
-    @staticmethod
-    async def _check_target(folder: str) -> None:
+    async def _check_target(self, folder: str) -> None:
         """Before a barrier goes out. Beside the loop: the disk of a person's choice may hang."""
+        await asyncio.to_thread(refuse_own_folder, folder, self._home, self._job.place.name)
         await asyncio.to_thread(check_target, folder)
 
     async def rescale(self, parallelism: int) -> Data:

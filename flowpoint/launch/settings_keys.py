@@ -18,9 +18,21 @@ from typing import Final, TypeVar
 from flowpoint.launch.quantities import parse_duration, parse_size
 from flowpoint.model.key_groups import MAX_PARALLELISM_LIMIT
 
+LOG_BACKUPS_MAX: Final = 1000
+
 Value = str | int | float | bool
 V = TypeVar("V", bound=Value)
 Parser = Callable[[object], V]
+
+
+CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "checkpoint.incremental": ("true", "false"),
+    "checkpoint.mode": ("exactly_once", "at_least_once"),
+    "checkpoint.unaligned": ("true", "false"),
+    "restart.strategy": ("exponential", "fixed", "failure_rate", "none"),
+    "state.backend": ("rocksdb", "heap"),
+}
+"""The keys that take one of few words."""
 
 
 class NotSupportedError(ValueError):
@@ -67,7 +79,9 @@ def _flag(value: object) -> bool:
     raise ValueError("true or false")
 
 
-def _choice(*words: str) -> Parser[str]:
+def _choice(key: str) -> Parser[str]:
+    words = CHOICES[key]
+
     def parse(value: object) -> str:
         if isinstance(value, str) and value in words:
             return value
@@ -116,16 +130,16 @@ PARSERS: Final[Mapping[str, Parser[Value]]] = {
     "checkpoint.max_concurrent": _count(1),
     "checkpoint.tolerable_failures": _count(0),
     "checkpoint.min_pause": parse_duration,
-    "checkpoint.mode": _choice("exactly_once", "at_least_once"),
+    "checkpoint.mode": _choice("checkpoint.mode"),
     "checkpoint.unaligned": _flag,
     "checkpoint.aligned_timeout": parse_duration,
     "checkpoint.retained": _count(1),
     "checkpoint.storage": _storage,
     "checkpoint.incremental": _flag,
     "checkpoint.memory_limit": parse_size,
-    "state.backend": _choice("rocksdb", "heap"),
+    "state.backend": _choice("state.backend"),
     "state.cache_bytes": parse_size,
-    "restart.strategy": _choice("exponential", "fixed", "failure_rate", "none"),
+    "restart.strategy": _choice("restart.strategy"),
     "restart.delay": parse_duration,
     "restart.factor": _number(1),
     "restart.delay_max": parse_duration,
@@ -134,4 +148,6 @@ PARSERS: Final[Mapping[str, Parser[Value]]] = {
     "restart.window": _positive_duration,
     "heartbeat.interval": _positive_duration,
     "heartbeat.timeout": _positive_duration,
+    "log.max_bytes": parse_size,
+    "log.backups": _count(1, LOG_BACKUPS_MAX),
 }

@@ -9,8 +9,10 @@ import json
 import os
 from collections.abc import Callable, Sequence
 
+from flowpoint.launch.home import JobFolder
 
-def worker_arguments(run_dir: str, heartbeat_interval: float) -> Callable[[int, str, str], Sequence[str]]:
+
+def worker_arguments(folder: JobFolder, heartbeat_interval: float) -> Callable[[int, str, str], Sequence[str]]:
     """The command line of a worker, for `coordinator.workers.Workers`."""
 
     def arguments(index: int, incarnation: str, address: str) -> Sequence[str]:
@@ -19,7 +21,8 @@ def worker_arguments(run_dir: str, heartbeat_interval: float) -> Callable[[int, 
             "incarnation": incarnation,
             "address": address,
             "heartbeat_interval": heartbeat_interval,
-            "run_dir": run_dir,
+            "run_dir": str(folder.path),
+            "log": str(folder.log),
             "parent": os.getpid(),
         }
         return [json.dumps(data)]

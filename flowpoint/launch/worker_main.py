@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from flowpoint.errors import PlanError
@@ -78,11 +79,16 @@ def main() -> None:
     allow_open_files()
     import uvloop
 
+    from flowpoint.host.log_files import start_following
     from flowpoint.host.system import SystemHost
     from flowpoint.launch.job_log import line_of
 
     # Lines of several workers go to one file: whole, and at once, so that a kill loses none. Printing any text works.
-    sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+    # Also with PYTHONUNBUFFERED, which would send each argument of a `print` by itself.
+    sys.stdout.reconfigure(line_buffering=True, write_through=False, errors="backslashreplace")  # type: ignore[union-attr]
+
+    # As often as it beats: one that does not is taken for dead, and what it prints need not be kept.
+    start_following(Path(arguments["log"]), arguments["heartbeat_interval"])
 
     def log(text: str) -> None:
         # On a full disk the line is lost, and only it (rule 23); a function may have closed the stream (ValueError).

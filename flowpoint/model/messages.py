@@ -126,10 +126,10 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Numbers for the live table, about once a second, and with what a job may end upon. `subtasks`: by "uid#index".
+    """Numbers for the live table: about once a second, and before the last answer of a worker about each checkpoint.
 
-    Counters are numbers; "metrics" is a dict of those that the operator's connector counts itself. "at_work": for how
-    many seconds the records in hand have been worked on.
+    `subtasks`: by "uid#index". Counters are numbers; "metrics" is a dict of those that the operator's connector counts
+    itself. "at_work": for how many seconds the records in hand have been worked on.
     """
 
     attempt: int

@@ -65,6 +65,14 @@ class HeartbeatSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class LogSettings:
+    """`log.*`. max_bytes 0: the log of a job is never turned over."""
+
+    max_bytes: int = 16 * 1024 * 1024
+    backups: int = 3
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All settings. `parallelism` and `workers` 0 mean: the number of cores, and `parallelism`."""
 
@@ -77,6 +85,7 @@ class Settings:
     state: StateSettings = field(default_factory=StateSettings)
     restart: RestartSettings = field(default_factory=RestartSettings)
     heartbeat: HeartbeatSettings = field(default_factory=HeartbeatSettings)
+    log: LogSettings = field(default_factory=LogSettings)
 
     def to_data(self) -> dict[str, Any]:
         """As nested dicts, for messages."""
@@ -92,5 +101,6 @@ class Settings:
                 "state": StateSettings(**data["state"]),
                 "restart": RestartSettings(**data["restart"]),
                 "heartbeat": HeartbeatSettings(**data["heartbeat"]),
+                "log": LogSettings(**data["log"]),
             }
         )

@@ -17,6 +17,7 @@ from flowpoint.model.texts import MESSAGE_CHARACTERS_MAX, TRACE_CHARACTERS_MAX, 
 from flowpoint.runtime.assembly import Assembly
 from flowpoint.runtime.closing import finish
 from flowpoint.runtime.failures import ENDS_A_TASK, engine_class, say, users_trace
+from flowpoint.runtime.rounds import Rounds
 from flowpoint.runtime.source_subtask import SourceSubtask
 from flowpoint.runtime.subtask import Subtask
 from flowpoint.runtime.surroundings import Surroundings
@@ -30,6 +31,7 @@ class Attempt:
         self._deploy = deploy
         self._around = around
         self._subtasks: list[Subtask] = []
+        self._rounds: Rounds | None = None
         self._started = asyncio.Event()
         plan = JobPlan.from_data(deploy.plan)
         self._uids = {task.index: task.operators for task in plan.tasks}
@@ -52,6 +54,8 @@ class Attempt:
     async def _build_and_run(self) -> None:
         try:
             self._subtasks = await Assembly(self._deploy, self._around).build()
+            commits = [subtask.id for subtask in self._subtasks if subtask.commits]
+            self._rounds = Rounds((subtask.id for subtask in self._subtasks), commits)
             self._around.admit()
             await self._around.exchange.connect()
         except ENDS_A_TASK:
@@ -111,6 +115,12 @@ class Attempt:
         for subtask in self._subtasks:
             if isinstance(subtask, SourceSubtask):
                 subtask.resume()
+
+    def ends_round(self, message: messages.Message) -> bool:
+        """Take note of what a subtask says; whether all of them here have said the same of a checkpoint by now."""
+        if self._rounds is None or not isinstance(message, messages.Ack | messages.Committed):
+            return False
+        return self._rounds.ends_with(message)
 
     def counters(self, now: float) -> dict[str, dict[str, Any]]:
         """The numbers of every subtask, under the uid of each operator it runs: "uid#index". See `messages.Stats`.

@@ -67,7 +67,8 @@ class ConnectorContext:
     """What a source reader or sink writer knows about where it runs.
 
     `restored_checkpoint` is the checkpoint this attempt started from (0: none). `inherits` is the lineage whose output
-    this one goes on with, because that one was stopped for it ("": none). `take_output` is the shell's
+    this one goes on with, because that one was stopped for it ("": none). `is_branch`: the lineage begins with this attempt,
+    from a snapshot of another one that keeps what it has written. `take_output` is the shell's
     `--take-output`, `skip_lost_input` its `--skip-lost-input`. `metrics` is a dict of counters shown by `status`.
     `log(text)` writes a line to the job's log. `job` is the job's name, for messages. `shared` is what the readers of one
     subtask keep for each other while it lives; no snapshot has it.
@@ -87,6 +88,7 @@ class ConnectorContext:
     log: Callable[[str], None] = print
     job: str = ""
     inherits: str = ""
+    is_branch: bool = False
     shared: dict[str, Any] = field(default_factory=dict)
 
 

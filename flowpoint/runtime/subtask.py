@@ -128,6 +128,11 @@ class Subtask:
         await self._wait_for_room()
 
     @property
+    def commits(self) -> bool:
+        """Whether a sink is in it, which tells of each commit."""
+        return self._sink is not None
+
+    @property
     def is_restoring(self) -> bool:
         """Whether records of the restored checkpoint are still to be taken in: no snapshot may be taken until then."""
         return bool(self._restored)

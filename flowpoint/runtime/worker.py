@@ -102,8 +102,8 @@ class _Worker:
         self._link.send_nowait(encode_message(message))
 
     def _report(self, message: messages.Message) -> None:
-        """What a subtask has to say. Before each word upon which the job may end go the numbers, so the last are whole."""
-        if isinstance(message, (messages.Ack, messages.Ended, messages.Committed)) and self._attempt is not None:
+        """What a subtask has to say. Before the last word of this worker upon which the job may end go the numbers, whole."""
+        if self._attempt is not None and self._attempt.ends_round(message):
             self._send_stats(self._attempt)
         self._send(message)
 

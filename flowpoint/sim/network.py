@@ -182,6 +182,10 @@ class SimLink:
             return
         try:
             self._on_frame(item)
+        except LinkLost as error:
+            if not self.closed:
+                self.reset("the other side could not follow the link")
+                self._on_lost(str(error))
         except Exception as error:  # noqa: BLE001 - the contract of Link.start: an exception there closes the link
             asyncio.get_running_loop().call_exception_handler(
                 {"message": "a frame could not be handled; its link is closed", "exception": error}

@@ -276,7 +276,7 @@ class Child:
         data, builder = self._delta(changes)
         written.append(name)
         await storage.put_if_absent(name, (data,))
-        checksum, extra = xxh3_64_hexdigest(data), told(builder.key_types)
+        checksum, extra = xxh3_64_hexdigest(data), told(builder.key_types, are_plain=builder.has_plain_keys)
         written_file = StateFile(name, DELTA, len(data), checksum, builder.entries, subtask.groups, extra)
         (file,) = stamped([written_file], subtask.states)
         return replace(subtask, splits=splits, files=(*subtask.files, file))

@@ -2,9 +2,9 @@
 
 A key is typed as text. It may be that very str, a number, true or null, a tuple as JSON (`["a", 1]`) or as Python shows
 it (`('a', 1)`), a date, a UUID. All of them are looked up, which is cheap; when the state has more than one of them, that
-is said instead of taking one. When it has none, all keys are walked through for one that is shown as this text: whatever
-a key is, it can be typed as it stands in a listing, an Enum member also by its bare name. `json:` in front means: exactly
-this JSON.
+is said instead of taking one. When it has none, and its files do not tell that its keys are all of Python's own types, all
+keys are walked through for one that is shown as this text: whatever a key is, it can be typed as it stands in a listing,
+an Enum member also by its bare name. `json:` in front means: exactly this JSON.
 
 Invariants: typed text is parsed as a literal and never evaluated.
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
@@ -32,7 +33,9 @@ from flowpoint.snapshot.value_text import text_of, type_of
 EXACTLY: Final = "json:"
 _LITERAL_STARTS: Final = ("(", "b'", 'b"', "'", '"', "True", "False", "None")
 _PARSERS: Final[tuple[Callable[[str], Any], ...]] = (UUID, date.fromisoformat, datetime.fromisoformat, Decimal)
-_NEIGHBOURS_MAX: Final = 20_000
+_CALL: Final = re.compile(r"(?:UUID|Decimal)\('([^']*)'\)")
+"""How they are shown."""
+_NEIGHBOURS_MAX: Final = 2_000
 
 
 def meanings(text: str) -> list[Any]:
@@ -67,10 +70,12 @@ def meanings(text: str) -> list[Any]:
 def lookup(state: KeyedState, text: str) -> list[Found]:
     """The entries of a state whose keys a text may mean: none, one or, where it is ambiguous, several.
 
-    A key that the state does not have costs a walk through all that it has.
+    A key that the state does not have costs a walk through all that it has, unless its keys are plain.
     """
     found = [entry for key in meanings(text) if (entry := state.find(key)) is not None]
-    return found or [entry for entry in state.walk() if reads_as(entry.key, text)]
+    if found or state.has_plain_keys:
+        return found
+    return [entry for entry in state.walk() if reads_as(entry.key, text)]
 
 
 def find_by_text(state: KeyedState, text: str, where: str) -> Found:
@@ -124,14 +129,20 @@ def _as_key(value: Any) -> Any:
 
 
 def _from_literal(text: str) -> Iterator[Any]:
-    if text.startswith(_LITERAL_STARTS):
+    if not text.startswith(_LITERAL_STARTS):
+        return
+    # Python shows an infinite number as a name.
+    for literal in (text, re.sub(r"\binf\b", "1e999", text)):
         try:
-            yield ast.literal_eval(text)
+            yield ast.literal_eval(literal)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            return
+            continue
+        return
 
 
 def _parsed(text: str) -> Iterator[Any]:
+    call = _CALL.fullmatch(text)
+    text = call[1] if call is not None else text
     for parse in _PARSERS:
         try:
             yield parse(text)

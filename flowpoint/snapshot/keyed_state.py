@@ -176,6 +176,8 @@ class KeyedState:
         name: as the job declares it. `__timers__` holds the timers, as a map (domain, timestamp) -> True.
         kind: "value", "list" or "map".
         schema: what the manifest says of its type.
+        has_plain_keys: whether each key is one that `key_text.meanings` gives for the text that it is shown as; False:
+            that is not known.
     """
 
     name: str
@@ -183,6 +185,7 @@ class KeyedState:
     schema: dict[str, Any]
     max_parallelism: int
     parts: Sequence[StatePart] = field(repr=False)
+    has_plain_keys: bool = False
 
     @property
     def bytes(self) -> int:

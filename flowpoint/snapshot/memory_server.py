@@ -8,7 +8,7 @@ Not here: the limit and the objects (`memory`), how a worker asks (`memory_clien
 
 from __future__ import annotations
 
-from flowpoint.errors import StorageError, StorageLimit
+from flowpoint.errors import InternalError, LinkLost, StorageError, StorageLimit
 from flowpoint.host.base import Host, Link, Listener
 from flowpoint.snapshot.memory import MemoryObjects, Unpublished
 from flowpoint.transport import storage_calls as calls
@@ -48,6 +48,7 @@ class _Session:
         self._objects = objects
         self._sessions = sessions
         self._begun: dict[int, Unpublished] = {}
+        self._is_known = False  # it has asked something
 
     def begin(self) -> None:
         self._sessions.add(self)
@@ -64,7 +65,7 @@ class _Session:
         self._begun.clear()
 
     def _on_frame(self, frame: bytes) -> None:
-        question = calls.decode_question(frame)
+        question = self._read(frame)
         answer: calls.Answer | None
         try:
             answer = self._answer(question)
@@ -75,6 +76,16 @@ class _Session:
             answer = calls.Refused(question.call, str(error), is_limit=isinstance(error, StorageLimit))
         if answer is not None:
             self._link.send_nowait(calls.encode_answer(answer))
+
+    def _read(self, frame: bytes) -> calls.Question:
+        try:
+            question = calls.decode_question(frame)
+        except InternalError as error:
+            if self._is_known:
+                raise
+            raise LinkLost(f"no worker of this job is at its other end ({error})") from None
+        self._is_known = True
+        return question
 
     def _answer(self, question: calls.Question) -> calls.Answer | None:
         call = question.call

@@ -35,6 +35,7 @@ from flowpoint.snapshot.keyed_state import KeyedState, StateInFile, StatePart
 from flowpoint.snapshot.location import SnapshotLocation, locate
 from flowpoint.snapshot.writer import NATIVE
 from flowpoint.state.file_format import FileReader
+from flowpoint.state.key_functions import has_plain_keys
 
 if TYPE_CHECKING:
     from flowpoint.snapshot.edited import Child
@@ -213,7 +214,8 @@ class Operator:
         for index, subtask in enumerate(self.subtasks):
             files = self._in_files(reversed(_own_files(subtask)), name)
             parts.append(StatePart(index, subtask.groups, files))
-        return KeyedState(name, kind, schema, self._max_parallelism, [part for part in parts if part.files])
+        is_plain = has_plain_keys(file for subtask in self.subtasks for file in _own_files(subtask))
+        return KeyedState(name, kind, schema, self._max_parallelism, [part for part in parts if part.files], is_plain)
 
     def _in_files(self, files: Iterable[StateFile], name: str) -> list[StateInFile]:
         """One state in those of some files that have some of it."""

@@ -31,6 +31,8 @@ def text_of(value: Any, *, limit: int | None = None) -> str:
         text = repr(value)
     except ValueError:
         text = f"<{type_of(value)} with an int of more than {_INT_BITS_MAX} bits>"
+    except RecursionError:
+        text = f"<{type(value).__qualname__} that is nested too deeply to be shown>"
     return text if limit is None or len(text) <= limit else f"{text[: max(limit - 3, 0)]}..."
 
 
@@ -41,18 +43,25 @@ def printable(name: str) -> str:
 
 def json_of(value: Any) -> Any:
     """A value as JSON-able data."""
+    try:
+        return _json_of(value)
+    except RecursionError:
+        return text_of(value)
+
+
+def _json_of(value: Any) -> Any:
     plain = _PLAIN.get(type(value))
     if plain is not None:
         return plain(value)
     match value:
         case list() | tuple():
-            return [json_of(item) for item in value]
+            return [_json_of(item) for item in value]
         case set() | frozenset():
-            return sorted(map(json_of, value), key=repr)
+            return sorted(map(_json_of, value), key=repr)
         case dict():
-            return {_json_key(key): json_of(item) for key, item in value.items()}
+            return {_json_key(key): _json_of(item) for key, item in value.items()}
         case RawObject():
-            return {name: json_of(item) for name, item in value.items()}
+            return {name: _json_of(item) for name, item in value.items()}
         case RawEnum():
             return value.member
         case Enum():
@@ -96,6 +105,13 @@ def type_of(value: Any) -> str:
         >>> type_of([1, 2, 3])
         'list[int]'
     """
+    try:
+        return _type_of(value)
+    except RecursionError:
+        return type(value).__qualname__
+
+
+def _type_of(value: Any) -> str:
     match value:
         case None:
             return "None"
@@ -104,7 +120,7 @@ def type_of(value: Any) -> str:
         case RawArray():
             return f"numpy {printable(value.dtype)}"
         case tuple() if type(value) is tuple and len(value) <= _TYPES_SHOWN_MAX:
-            return f"tuple[{', '.join(map(type_of, value))}]" if value else "tuple"
+            return f"tuple[{', '.join(map(_type_of, value))}]" if value else "tuple"
         case list() | set() | frozenset() | tuple():
             return _of(type(value).__name__, value)
         case dict():
@@ -129,5 +145,5 @@ def _of(name: str, items: Iterable[Any]) -> str:
 
 def _union(items: Iterable[Any]) -> str:
     """The types of some items, each once; only the first hundred are looked at."""
-    names = list(dict.fromkeys(type_of(item) for _, item in zip(range(100), items, strict=False)))
+    names = list(dict.fromkeys(_type_of(item) for _, item in zip(range(100), items, strict=False)))
     return " | ".join(names[:_TYPES_SHOWN_MAX]) + (" | ..." if len(names) > _TYPES_SHOWN_MAX else "")

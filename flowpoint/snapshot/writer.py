@@ -58,6 +58,10 @@ class FrozenState(Protocol):
     def key_types(self) -> Set[str]:
         """The types of the keys in the bytes that `chunks` gave last."""
 
+    @property
+    def has_plain_keys(self) -> bool:
+        """Whether a person can type in all of those keys."""
+
     def chunks(self) -> Iterator[bytes]:
         """The bytes in slices, from the start each time it is called."""
 
@@ -141,7 +145,7 @@ async def _write_slices(storage: Storage, frozen: FrozenState, name: str, groups
     if not await storage.put_if_absent(name, slices):
         raise StorageError(f"cannot write {name}: it exists already; each write needs a new sequence number")
     kind = BASE if frozen.full else DELTA
-    extra = {**({SEAL: frozen.seal} if frozen.seal else {}), **told(frozen.key_types)}
+    extra = {**({SEAL: frozen.seal} if frozen.seal else {}), **told(frozen.key_types, are_plain=frozen.has_plain_keys)}
     return StateFile(name, kind, slices.bytes, slices.checksum, frozen.entries, groups, extra)
 
 

@@ -62,6 +62,9 @@ class Table(Protocol):
     def items(self) -> Iterator[tuple[Any, Any]]:
         """All live entries, in no particular order, to be read only."""
 
+    def is_same(self, value: Any, other: Any) -> bool:
+        """Whether a snapshot would hold the same of both values. False where that cannot be told."""
+
 
 class MapTable(Protocol):
     """One value per key and map key."""
@@ -98,7 +101,8 @@ class Frozen(Protocol):
     entries: how many entries it holds, deletions included; exact after `chunks`. 0: no file is needed.
     native: local files that belong to it besides; none so far.
     seal: what proves the file (`FileReader.seal`). Known after `chunks`.
-    key_types: of the keys in it (`codec.key_types`). Known after `chunks`.
+    key_types: of the keys in it (`codec.key_types`). Known after `chunks`. has_plain_keys: whether a person can type all of
+    them in; the same.
     """
 
     full: bool
@@ -106,6 +110,7 @@ class Frozen(Protocol):
     native: Sequence[str]
     seal: str
     key_types: set[str]
+    has_plain_keys: bool
 
     @property
     def entries(self) -> int: ...

@@ -17,7 +17,8 @@ import builtins
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Generic, TypeVar, overload
 
-from flowpoint.errors import PlanError, UserCodeError
+from flowpoint.codec.isolating import Isolator
+from flowpoint.errors import BadRecordError, PlanError, UserCodeError
 from flowpoint.state.annotations import schema_of
 from flowpoint.state.backend import Backend
 from flowpoint.state.handles import KeyCell
@@ -63,6 +64,7 @@ class Declaration(Generic[H]):
                 f"cannot declare state '{name}' with default={default!r}: a default is a value, copied for each key; "
                 f"write default={example}"
             )
+        _check_default(name, default)
         self.annotation = type
         self.spec = StateSpec(
             name, self.kind, default, schema_of(type), version, checked_migrations(f"state '{name}'", version, migrate)
@@ -101,6 +103,14 @@ class Declaration(Generic[H]):
         if not hasattr(instance, "__dict__"):
             raise PlanError(f"cannot keep state in {type(instance).__name__}: its class has __slots__; remove them")
         instance.__dict__[self._attribute] = handle
+
+
+def _check_default(name: str, default: Any) -> None:
+    """Refuse a default of which no copy can be made."""
+    try:
+        Isolator()(default)
+    except BadRecordError as error:
+        raise PlanError(f"cannot declare state '{name}' with this default: {error}") from None
 
 
 def checked_migrations(what: str, version: int, migrate: Migrations | None) -> Migrations:

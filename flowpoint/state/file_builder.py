@@ -15,7 +15,7 @@ from typing import Any
 import msgpack
 from xxhash import xxh3_64_intdigest
 
-from flowpoint.codec.key_types import KEY_TYPES_MAX, key_types
+from flowpoint.codec.key_types import KEY_TYPES_MAX, are_plain, key_types
 from flowpoint.codec.placement import place_width
 from flowpoint.codec.values import Codec
 from flowpoint.state.file_format import END, FORMAT, HEADER, MAGIC, PLACE, TRAILER, BlockRef, Entries, RawBlock, seal_of
@@ -49,6 +49,8 @@ class FileBuilder:
         self.entries = 0
         self.key_types: set[str] = set()
         """Of the keys in all blocks that were made here (`codec.key_types`)."""
+        self.has_plain_keys = True
+        """Whether all of those are of types that a person can type in (`codec.key_types.are_plain`)."""
         self.seal = ""
         """Of the file (`FileReader.seal`), once its footer is made."""
 
@@ -132,8 +134,10 @@ class FileBuilder:
         return self._placed(state, kind, ref, body)
 
     def _note_keys(self, kind: str, keys: list[Any]) -> None:
+        own = [pair[0] for pair in keys] if kind == "map" else keys
         if len(self.key_types) <= KEY_TYPES_MAX:
-            self.key_types |= key_types([pair[0] for pair in keys] if kind == "map" else keys)
+            self.key_types |= key_types(own)
+        self.has_plain_keys = self.has_plain_keys and are_plain(own)
 
     def _placed(self, state: str, kind: str, ref: BlockRef, body: bytes) -> bytes:
         number, _ = self._states.setdefault(state, (len(self._states), kind))

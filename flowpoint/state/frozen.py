@@ -48,6 +48,7 @@ class FrozenState:
         self.native: Sequence[str] = ()
         self.seal = ""
         self.key_types: set[str] = set()
+        self.has_plain_keys = False
         self._backend = backend
         self._number = number
         self._detached = detached
@@ -124,6 +125,7 @@ class FrozenState:
         self._entries = builder.entries
         self.seal = builder.seal
         self.key_types = builder.key_types
+        self.has_plain_keys = builder.has_plain_keys
 
     def _absorb_small_files(self, absorbed: dict[str, dict[Any, Any]]) -> Iterator[bytes]:
         """Read the newest small files back into one layer per table, oldest first."""

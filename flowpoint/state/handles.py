@@ -2,16 +2,16 @@
 
 Invariants: state is reachable only during a keyed call, while the cell has a key. A mutable value that a user gets to
 see lies in the dirty layer from then on, so a change made in place is kept; and `Sharing` knows of it, so that no emitted
-record changes with it. A mutable default is copied for each key.
+record changes with it. A mutable default is copied for each key, and what nobody has changed of it when the keyed call
+is over is taken out again (`KeyCell.lend`): reading makes no state.
 
 Not here: how handles get behind declarations (`descriptor.py`), where values are kept (`tables.py`).
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from flowpoint.codec.keys import canonical
 from flowpoint.codec.values import IMMUTABLE, is_immutable
@@ -33,19 +33,53 @@ class _NoKey:
 NO_KEY: Final = _NoKey()
 
 
+class _Loan(NamedTuple):
+    """A copy of a default that lies in state, in case that it is changed in place."""
+
+    table: Table
+    key: Any
+    value: Any
+    default: Any
+    hidden: Any
+    """What the dirty layer had of the key: nothing (ABSENT), or that it is deleted."""
+
+
 class KeyCell:
     """Holds the key of the record or timer that is being processed; NO_KEY in between."""
 
-    __slots__ = ("key", "sharing")
+    __slots__ = ("_loans", "key", "sharing")
 
     def __init__(self) -> None:
         self.key: Any = NO_KEY
         self.sharing = Sharing()
         """What all handles of the operator tell of the values that pass through them."""
+        self._loans: list[_Loan] = []
+
+    def lend(self, table: Table, key: Any, default: Any) -> Any:
+        """A copy of a mutable default for a key that has no entry; it becomes one if it is changed before `clear`."""
+        self.sharing.begin()
+        value = self.sharing.isolated(default)
+        self._loans.append(_Loan(table, key, value, default, table.dirty.get(key, ABSENT)))
+        table.put(key, value)
+        return value
 
     def clear(self) -> None:
-        """The keyed call is over."""
+        """The keyed calls of a batch are over."""
         self.key = NO_KEY
+        if self._loans:
+            self._take_back()
+
+    def _take_back(self) -> None:
+        # The newest first: a key may have been read, cleared and read again.
+        for loan in reversed(self._loans):
+            dirty = loan.table.dirty
+            if dirty.get(loan.key) is not loan.value or not loan.table.is_same(loan.value, loan.default):
+                continue
+            if loan.hidden is ABSENT:
+                del dirty[loan.key]
+            else:
+                dirty[loan.key] = loan.hidden
+        self._loans.clear()
 
 
 class _Handle:
@@ -121,7 +155,7 @@ class ValueHandle(_SingleHandle):
             value = self._default
             if is_immutable(value):
                 return value
-            value = copy.deepcopy(value)
+            return self._cell.lend(self._table, key, value)
         if not is_immutable(value):
             self._cell.sharing.begin()
             self._table.put(key, value)
@@ -159,8 +193,14 @@ class ListHandle(_Handle):
     @property
     def value(self) -> list[Any]:
         """The list itself; changes made to it in place are kept."""
+        key = self._key()
+        values: list[Any] | None = self._table.load(key, None)
+        if values is None:
+            lent: list[Any] = self._cell.lend(self._table, key, [])
+            return lent
         self._cell.sharing.begin()
-        return self._write()
+        self._table.put(key, values)
+        return values
 
     @value.setter
     def value(self, values: Iterable[Any]) -> None:
@@ -181,8 +221,9 @@ class ListHandle(_Handle):
     def extend(self, values: Iterable[Any]) -> None:
         """Add values at the end."""
         added = list(values)
-        self._cell.sharing.note_all(added)
-        self._write().extend(added)
+        if added:
+            self._cell.sharing.note_all(added)
+            self._write().extend(added)
 
     def clear(self) -> None:
         """Forget the list."""

@@ -30,6 +30,9 @@ from flowpoint.state.spec import KEY_BY
 KEY_TYPES: Final = "key_types"
 """In `StateFile.extra`: the types of the keys in a file, sorted. Missing: not known."""
 
+PLAIN_KEYS: Final = "plain_keys"
+"""In `StateFile.extra`: true where all keys in a file are of Python's own types. Missing: not known, or not so."""
+
 
 def key_digest(keys: Iterable[Callable[[Any], Any] | None]) -> str:
     """Of what the key selectors of an operator do; "" where there is none."""
@@ -104,9 +107,15 @@ def _key_types_in(files: Iterable[StateFile]) -> frozenset[str]:
     return frozenset(found)
 
 
-def told(types: Collection[str]) -> dict[str, list[str]]:
+def told(types: Collection[str], *, are_plain: bool) -> dict[str, Any]:
     """What `StateFile.extra` of a new file says of the types of its keys."""
-    return {KEY_TYPES: sorted(types)} if 0 < len(types) <= KEY_TYPES_MAX else {}
+    known = {KEY_TYPES: sorted(types)} if 0 < len(types) <= KEY_TYPES_MAX else {}
+    return {**known, **({PLAIN_KEYS: True} if are_plain else {})}
+
+
+def has_plain_keys(files: Iterable[StateFile]) -> bool:
+    """Whether files tell that a person can type in each key of theirs, as it is shown or in another way."""
+    return all(file.extra.get(PLAIN_KEYS) is True for file in files)
 
 
 def refuse_other_keys(uid: str, stored: frozenset[str], seen: Collection[str]) -> None:

@@ -16,7 +16,7 @@ from typing import Final, get_args
 
 import msgpack
 
-from flowpoint.errors import InternalError
+from flowpoint.errors import LinkLost
 from flowpoint.model.elements import Event
 from flowpoint.transport.fields import FieldsCodec
 
@@ -60,11 +60,16 @@ def decode_greeting(frame: bytes) -> tuple[int, int]:
     """The reverse: (attempt, worker).
 
     Raises:
-        InternalError: the first frame of a link is no greeting.
+        LinkLost: the first frame of a link is no greeting.
     """
-    if frame[:1] != bytes((GREETING,)):
-        raise InternalError(f"a data link began with {frame[:40]!r} and not with a greeting")
-    attempt, worker = msgpack.unpackb(frame[1:])
+    try:
+        if frame[:1] != bytes((GREETING,)):
+            raise ValueError("another first byte")
+        attempt, worker = msgpack.unpackb(frame[1:])
+        if type(attempt) is not int or type(worker) is not int:
+            raise ValueError("no two numbers")
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise LinkLost(f"it began with {frame[:40]!r} and not with the greeting of a worker ({error})") from None
     return attempt, worker
 
 

@@ -16,6 +16,9 @@ from flowpoint.model.key_groups import group_range
 from flowpoint.model.manifest import StateFile
 from flowpoint.model.settings import StateSettings
 from flowpoint.state.backend import Backend, Frozen
+from flowpoint.state.descriptor import bind
+from flowpoint.state.handles import KeyCell
+from flowpoint.state.kinds import ListState, MapState, ReducingState, ValueState
 from flowpoint.state.open import open_backend
 from flowpoint.state.rocksdb import RocksBase
 from flowpoint.state.spec import ABSENT, TOMBSTONE, StateSpec
@@ -73,6 +76,56 @@ def test_any_key_and_any_value_survive_everything(open_one: Open, key: Any, valu
     again = restored(open_one, job)
     assert contents(again) == {key: value}
     assert [type(found) for found in contents(again)] == [type(key)]
+
+
+class Reader:
+    """A keyed function with a state of each kind."""
+
+    number = ValueState("number", default=0)
+    profile = ValueState("profile", default={"visits": [], "seen": set()})
+    events = ListState("events")
+    days = MapState("days")
+    longest = ReducingState("longest", max)
+
+
+READS: dict[str, Callable[[Reader], object]] = {
+    "a value": lambda state: state.number.value,
+    "a mutable default": lambda state: state.profile.value,
+    "a list": lambda state: state.events.value,
+    "the elements of a list": lambda state: (list(state.events), len(state.events), bool(state.events)),
+    "a map": lambda state: (dict(state.days), len(state.days), bool(state.days), "x" in state.days),
+    "one entry of a map": lambda state: state.days.get("x"),
+    "what was reduced": lambda state: state.longest.value,
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_reading_a_key_that_has_no_entry_makes_none(open_one: Open, read: Callable[[Reader], object]) -> None:
+    backend, cell, function = open_one(), KeyCell(), Reader()
+    bind(function, backend, cell)
+
+    for key in ("a", "b", "a"):
+        cell.key = key
+        read(function)
+    cell.clear()
+
+    assert backend.freeze().entries == 0
+
+
+def test_a_default_that_is_changed_in_place_becomes_an_entry(open_one: Open) -> None:
+    backend, cell, function = open_one(), KeyCell(), Reader()
+    bind(function, backend, cell)
+
+    for key in ("a", "b"):
+        cell.key = key
+        function.profile.value["seen"].add(key)
+        function.events.value.append(key)
+    cell.clear()
+
+    cell.key = "b"
+    assert function.profile.value == {"visits": [], "seen": {"b"}}
+    assert list(function.events) == ["b"]
+    assert backend.freeze().entries == 4
 
 
 def test_none_that_was_stored_is_not_absent(open_one: Open) -> None:

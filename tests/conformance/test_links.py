@@ -254,6 +254,26 @@ async def check_an_exception_in_on_frame_closes_the_link_on_both_sides(a: Host, 
     assert "no such message" in reader.losses[0]
 
 
+async def check_an_other_end_that_is_none_of_ours_is_lost_without_a_report_of_a_bug(
+    a: Host, b: Host, folder: str
+) -> None:
+    problems: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: problems.append(context))
+    near, far, _ = await pair(a, b)
+
+    def refuse(frame: bytes) -> None:
+        raise LinkLost("it is a stranger")
+
+    reader = End(far, on_frame=refuse).start()
+    writer = End(near).start()
+    near.send_nowait(b"one")
+    await reader.wait_lost()
+    await writer.wait_lost()
+
+    assert reader.losses == ["it is a stranger"]
+    assert not any("exception" in problem for problem in problems)
+
+
 async def check_queued_bytes_tell_what_the_other_side_did_not_take(a: Host, b: Host, folder: str) -> None:
     near, far, _ = await pair(a, b)
     End(near).start()

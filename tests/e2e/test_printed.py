@@ -56,3 +56,31 @@ def test_what_was_printed_before_a_kill_is_in_the_log(shell: Shell) -> None:
 
     assert done.code == 1, done
     assert "    doubling 2" in done.out.splitlines()
+
+
+NOISY = """
+from flowpoint import Job
+from flowpoint.connectors import CallbackSink, SequenceSource
+
+job = Job("noisy")
+numbers = job.source(SequenceSource(0, 16_000, rate=8_000), uid="numbers")
+numbers.key_by(lambda n: n).count(uid="counts").sink(CallbackSink(lambda pair: print("printed", *pair)), uid="out")
+"""
+SMALL_LOG = ("log.max_bytes=10KB", "log.backups=100", "heartbeat.interval=50ms", "heartbeat.timeout=300ms")
+
+
+def test_all_that_workers_print_is_shown_line_by_line_from_a_log_in_many_files(shell: Shell) -> None:
+    shell.write("job.py", NOISY)
+    shell.environment["PYTHONUNBUFFERED"] = "1"
+    settings = [word for setting in SMALL_LOG for word in ("--set", setting)]
+    run = shell.start("run", "job.py", "-p", "2", *settings)
+    shell.wait_for_status("noisy", lambda status: status["records_out"])
+
+    followed = shell.run_ok("logs", "noisy", "-f", "-n", "1000000").out
+    run.wait()
+    shown = shell.run_ok("logs", "noisy").out
+
+    printed = sorted(f"printed {n} 1" for n in range(16_000))
+    assert len(list(shell.home.job("noisy").path.glob("log.*"))) > 2
+    assert sorted(line for line in shown.splitlines() if "Z " not in line) == printed
+    assert sorted(line for line in followed.splitlines() if "Z " not in line) == printed

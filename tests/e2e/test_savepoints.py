@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.shell import Running, Shell, committed
+from tests.e2e.shell import Done, Running, Shell, committed
 
 RECORDS, KEYS = 20_000, 50
 JOB = f"""
@@ -17,10 +17,11 @@ from flowpoint.connectors import FileSink, SequenceSource
 
 def build(params):
     job = Job("counts")
-    (job.source(SequenceSource(0, {RECORDS}, rate=int(params.get("rate", 0)) or None), uid="numbers")
-        .key_by(lambda n: n % {KEYS})
-        .count(uid="counts")
-        .sink(FileSink(params.get("out", "out"), format="jsonl"), uid="out"))
+    numbers = job.source(SequenceSource(0, {RECORDS}, rate=int(params.get("rate", 0)) or None), uid="numbers")
+    counts = numbers.key_by(lambda n: n % {KEYS}).count(uid="counts")
+    counts.sink(FileSink(params.get("out", "out"), format="jsonl"), uid="out")
+    if "copy" in params:
+        counts.sink(FileSink(params["copy"], format="jsonl"), uid="copy")
     return job
 """
 OFTEN = ("--set", "checkpoint.interval=200ms")
@@ -42,9 +43,9 @@ def start(shell: Shell, *more: str, rate: int = 4_000) -> Running:
     return running
 
 
-def finish(shell: Shell, *more: str) -> None:
+def finish(shell: Shell, *more: str) -> Done:
     """Run the job to its end, as fast as it goes."""
-    shell.run_ok("run", "counts.py", *more)
+    return shell.run_ok("run", "counts.py", *more)
 
 
 def test_a_running_job_is_rescaled_up_and_down_and_its_output_is_exact(shell: Shell) -> None:
@@ -162,14 +163,18 @@ def test_the_source_of_a_run_is_not_needed_after_its_first_checkpoint(shell: She
 
 
 def test_a_run_from_a_retained_checkpoint_is_a_branch_and_leaves_its_files_alone(shell: Shell) -> None:
-    running = start(shell)
+    running = start(shell, "--param", "copy=copied")
     running.kill()
     newest = shell.run_ok("checkpoints", "counts", "--json").json()[-1]
     storage = Path(newest["path"]).parent
     before = {path: path.read_bytes() for path in sorted(storage.rglob("*")) if path.is_file()}
 
-    finish(shell, "--from", newest["path"], "--name", "branch", "--param", "out=branch", "-p", "1")
+    new_folders = ("--param", "out=branch", "--param", "copy=copied-branch")
+    branched = finish(shell, "--from", newest["path"], "--name", "branch", *new_folders, "-p", "1")
 
+    warnings = [line for line in branched.out.splitlines() if "warning: " in line]
+    assert len(warnings) == 1
+    assert f"this is a branch from checkpoint {newest['id']} of job 'counts'" in warnings[0]
     assert {path: path.read_bytes() for path in sorted(storage.rglob("*")) if path.is_file()} == before
     assert written(shell.folder / "out", shell.folder / "branch") == expected()
 

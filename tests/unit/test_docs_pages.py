@@ -11,8 +11,9 @@ from flowpoint.cli import live
 from flowpoint.codec import keys, values
 from flowpoint.connectors import line_framing
 from flowpoint.host import processes
-from flowpoint.launch import claim, given_files, http
+from flowpoint.launch import given_files, http
 from flowpoint.model import key_groups, path_names, texts
+from flowpoint.model.settings import LogSettings
 from flowpoint.transport import exchange
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,7 +89,8 @@ LIMITS = {
     "a line": f"{line_framing.MAX_LINE >> 20} MiB",
     "the message": f"{texts.MESSAGE_CHARACTERS_MAX:,} characters, of which {texts.SENTENCE_CHARACTERS_MAX}",
     "an event": f"{live.EVENT_CHARACTERS_MAX} characters",
-    "the log": f"{claim.LOG_BYTES_MAX >> 20} MiB",
+    "the log": f"{LogSettings().max_bytes >> 20} MiB (`log.max_bytes`) is put aside as `log.1`, and {LogSettings().backups} "
+    "such files",
     "open files": f"{processes._OPEN_FILES_MAX:,}; a job needs {processes._OPEN_FILES_MIN}, and "
     f"{processes._OPEN_FILES_PER_WORKER} more",
     "clients": f"{http.READING_MAX} that are sending",

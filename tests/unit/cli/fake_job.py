@@ -7,6 +7,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterator
 
+from flowpoint.cli.main import execute
 from flowpoint.errors import CheckpointFailed
 from flowpoint.launch.claim import Claim, claim_job
 from flowpoint.launch.control import Data
@@ -122,8 +123,14 @@ def this_process() -> ProcessId:
 def claimed(home: Home, name: str = "words") -> Claim:
     """The job `name`, owned by this process, with its `run.json` written."""
     claim = claim_job(home, name, this_process())
+    record_run(claim)
+    return claim
+
+
+def record_run(claim: Claim) -> RunRecord:
+    """Write the `run.json` of a job that this process owns."""
     record = RunRecord(
-        name=name,
+        name=claim.folder.name,
         process=this_process(),
         job_file="/jobs/words.py",
         socket=claim.socket_address(),
@@ -132,7 +139,7 @@ def claimed(home: Home, name: str = "words") -> Claim:
         started=1_790_000_000_000,
     )
     claim.record(record)
-    return claim
+    return record
 
 
 @contextlib.asynccontextmanager
@@ -148,3 +155,8 @@ async def serving(home: Home, job: FakeJob) -> AsyncIterator[HttpServer]:
     finally:
         await server.close()
         claim.release("stopped", ended=1_790_000_001_000)
+
+
+async def shell(*arguments: str) -> int:
+    """Run a command beside the loop that serves the job."""
+    return await asyncio.to_thread(execute, arguments)

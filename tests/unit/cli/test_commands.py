@@ -17,18 +17,17 @@ from flowpoint.cli.main import COMMANDS, execute
 from flowpoint.errors import TransientError
 from flowpoint.launch import client, history
 from flowpoint.launch.client import JobClient
-from flowpoint.launch.control import Event, EventKind
 from flowpoint.launch.home import Home
-from flowpoint.launch.http import HttpServer
-from flowpoint.launch.job_log import JobLog
-from tests.unit.cli.fake_job import CHECKPOINT, TOKEN, FakeJob, claimed, failed_checkpoint, serving
+from tests.unit.cli.fake_job import (
+    CHECKPOINT,
+    FakeJob,
+    claimed,
+    failed_checkpoint,
+    serving,
+    shell,
+)
 
 Captured = pytest.CaptureFixture[str]
-
-
-async def shell(*arguments: str) -> int:
-    """Run a command beside the loop that serves the job."""
-    return await asyncio.to_thread(execute, arguments)
 
 
 async def test_status_shows_the_figures(home: Home, capsys: Captured) -> None:
@@ -232,17 +231,6 @@ def test_a_job_that_ended_is_exit_code_3_and_tells_how_to_go_on(home: Home, caps
     assert "`flowpoint run /jobs/words.py` continues it" in error
 
 
-def test_a_socket_that_nobody_listens_on_in_time_is_a_job_that_is_not_running(
-    home: Home, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client, "START_SECONDS", 0.1)
-    claim = claimed(home)  # and never serves
-
-    assert execute(["status", "words"]) == 3
-    assert "not running" in capsys.readouterr().err
-    claim.release("finished", ended=1)
-
-
 @pytest.fixture
 def hanging(home: Home) -> Iterator[JobClient]:
     """A client of a job whose coordinator is stopped: connections are taken by the kernel, and nothing follows."""
@@ -299,73 +287,6 @@ async def test_a_job_that_hangs_up_during_a_command_is_an_error_that_names_the_l
     assert "flowpoint logs words" in capsys.readouterr().err
 
 
-def test_logs_shows_events_with_their_tracebacks(home: Home, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    claim = claimed(home)
-    log = JobLog(claim.folder.log)
-    log.write(Event(EventKind.RUNNING, "running: attempt 1"), wall_ms=1_790_000_000_123)
-    log.write(Event(EventKind.FAILED, "it failed", {"trace": "Traceback\n  line\n"}), wall_ms=1_790_000_000_123)
-    log.close()
-    claim.release("failed", ended=1)
-
-    assert execute(["logs", "words"]) == 0
-
-    assert capfdbinary.readouterr().out.decode().splitlines() == [
-        "2026-09-21T14:13:20.123Z running: running: attempt 1",
-        "2026-09-21T14:13:20.123Z failed: it failed",
-        "Traceback",
-        "  line",
-    ]
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 5, 5000, 20_000])
-def test_logs_shows_the_last_lines(home: Home, capfdbinary: pytest.CaptureFixture[bytes], count: int) -> None:
-    claim = claimed(home)
-    lines = [f"line {number}\n".encode() for number in range(10_000)]
-    claim.folder.log.write_bytes(b"".join(lines))
-    claim.release("finished", ended=1)
-
-    assert execute(["logs", "words", "-n", str(count)]) == 0
-
-    assert capfdbinary.readouterr().out == b"".join(lines[-count:] if count else [])
-
-
-def test_a_line_that_is_being_written_is_the_last_one(home: Home, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    claim = claimed(home)
-    claim.folder.log.write_bytes(b"one\ntwo\nthr")
-    claim.release("finished", ended=1)
-
-    assert execute(["logs", "words", "-n", "2"]) == 0
-
-    assert capfdbinary.readouterr().out == b"two\nthr"
-
-
-def test_following_begins_with_the_last_ten_lines(home: Home, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    claim = claimed(home)
-    claim.folder.log.write_bytes(b"".join(b"%d\n" % number for number in range(50)))
-    claim.release("finished", ended=1)
-
-    assert execute(["logs", "words", "-f"]) == 0
-
-    assert capfdbinary.readouterr().out.split() == [b"%d" % number for number in range(40, 50)]
-
-
-async def test_logs_follows_until_the_job_has_ended(home: Home, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    claim = claimed(home)
-    log = JobLog(claim.folder.log)
-    log.write(Event(EventKind.RUNNING, "one"), wall_ms=0)
-    following = asyncio.create_task(shell("logs", "words", "-f"))
-    shown = b""
-    while b"one" not in shown:
-        await asyncio.sleep(0.005)
-        shown += capfdbinary.readouterr().out
-    log.write(Event(EventKind.FINISHED, "two"), wall_ms=0)
-    claim.release("finished", ended=1)
-
-    assert await following == 0
-    assert b"two" in shown + capfdbinary.readouterr().out
-    log.close()
-
-
 def test_every_command_explains_itself(capsys: Captured) -> None:
     for name in COMMANDS:
         assert execute([name, "--help"]) == 0
@@ -406,31 +327,6 @@ def test_wrong_usage_is_one_sentence_on_stderr(home: Home, capsys: Captured, arg
 def test_no_command_shows_what_there_is(capsys: Captured) -> None:
     assert execute([]) == 2
     assert "Commands:" in capsys.readouterr().err
-
-
-async def test_a_job_that_does_not_listen_yet_is_waited_for(home: Home) -> None:
-    claim = claimed(home)
-    record = claim.folder.read_run()
-    assert record is not None
-    asking = asyncio.create_task(asyncio.to_thread(JobClient.of(home, "words").get, "/status"))
-    server = HttpServer(FakeJob(), TOKEN, report=lambda _line: None)
-    await asyncio.sleep(0)
-    await server.start(record.socket)
-
-    assert (await asking)["name"] == "words"
-    await server.close()
-    claim.release("stopped", ended=1)
-
-
-async def test_a_job_that_was_started_again_meanwhile_is_asked_with_its_new_token(home: Home) -> None:
-    claimed(home).release("stopped", ended=1)
-    async with serving(home, FakeJob()):
-        folder = home.job("words")
-        record = folder.read_run()
-        assert record is not None
-        earlier = JobClient(folder, replace(record, token="of an earlier run"))
-
-        assert (await asyncio.to_thread(earlier.get, "/status"))["state"] == "RUNNING"
 
 
 async def test_a_job_that_ends_while_it_is_asked_is_told_as_ended(home: Home, capsys: Captured) -> None:
@@ -482,26 +378,6 @@ def test_several_jobs_are_forgotten_at_once_and_none_when_one_is_unknown(home: H
 
     assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["words", "lines"]
     assert home.known_jobs() == []
-
-
-@pytest.mark.parametrize(
-    ("line", "wanted"),
-    [("status wo", ["plain,words"]), ("forget li", ["plain,lines"]), ("run jo", ["file,jo"]), ("sto", ["plain,stop"])],
-)
-def test_the_shell_completes_names_of_jobs_and_files(
-    home: Home, capsys: Captured, monkeypatch: pytest.MonkeyPatch, line: str, wanted: list[str]
-) -> None:
-    for name in ("words", "lines"):
-        claimed(home, name).release("finished", ended=1)
-    words = ["flowpoint", *line.split()]
-    monkeypatch.setenv("_FLOWPOINT_COMPLETE", "bash_complete")
-    monkeypatch.setenv("COMP_WORDS", " ".join(words))
-    monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
-
-    with pytest.raises(SystemExit):
-        execute([])
-
-    assert capsys.readouterr().out.split() == wanted
 
 
 def test_checkpoints_can_be_kept_when_a_job_is_forgotten(home: Home, capsys: Captured) -> None:

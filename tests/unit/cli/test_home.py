@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 
 from flowpoint.errors import NotFoundError, StorageError, UsageError
-from flowpoint.launch.claim import LOG_BYTES_MAX, SOCKET_PATH_BYTES_MAX, claim_job
+from flowpoint.launch.claim import SOCKET_PATH_BYTES_MAX, claim_job
 from flowpoint.launch.home import Home, ProcessId, RunRecord
 from tests.unit.cli.fake_job import claimed, this_process
 
@@ -230,17 +230,6 @@ def test_a_job_that_is_not_known_is_an_error_that_lists_those_that_are(home: Hom
     home.create_job("other")
     with pytest.raises(NotFoundError, match="known jobs: other"):
         home.find("words")
-
-
-def test_a_long_log_is_turned_over_when_a_run_starts(home: Home) -> None:
-    folder = home.create_job("words")
-    with folder.log.open("w") as log:
-        log.truncate(LOG_BYTES_MAX + 1)
-
-    claimed(home).release("finished", ended=1)
-
-    assert not folder.log.exists()
-    assert folder.log.with_name("log.1").stat().st_size == LOG_BYTES_MAX + 1
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Play], None]:
 
     def put(run: Play) -> None:
         module = types.ModuleType("flowpoint.launch.run")
-        module.run_job_file = run  # type: ignore[attr-defined]
+        module.run_job_file = lambda options, view, _on_claimed: run(options, view)  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "flowpoint.launch.run", module)
 
     return put
@@ -264,7 +264,7 @@ def test_a_reader_who_has_gone_does_not_end_the_job() -> None:
 class TestLiveTable:
     """The table, drawn on a console that remembers."""
 
-    def drawn(self, *, width: int = 100, refresh: bool = True) -> str:
+    def drawn(self, *, width: int = 100, refresh: bool = True, last: Event = FINISHED) -> str:
         from rich.console import Console
 
         out = io.StringIO()
@@ -273,7 +273,7 @@ class TestLiveTable:
             view.on_event(Event(EventKind.WORKER_LOST, "worker 1 (pid 4712) was killed by signal 9"))
             if refresh:
                 view.refresh(FakeJob().status(), FakeJob().workers())
-                view.on_event(FINISHED)
+            view.on_event(last)
         return out.getvalue()
 
     def test_it_shows_pids_rates_back_pressure_checkpoint_and_events(self) -> None:
@@ -285,6 +285,7 @@ class TestLiveTable:
             "12,346",
             "25%",
             "restarts 1",
+            "given to sinks",
             "last checkpoint 3 (12 ms",
             "signal 9",
             "finished",
@@ -295,6 +296,15 @@ class TestLiveTable:
         last = self.drawn(width=40).split("\x1b[2K")[-1]
 
         assert all(len(line) <= 40 for line in last.replace("\r", "").splitlines())
+
+    @pytest.mark.parametrize("refresh", [True, False])
+    def test_why_the_job_failed_is_left_to_the_error_that_follows(self, refresh: bool, capsys: Captured) -> None:
+        failed = Event(EventKind.FAILED, "job words failed: operator 'counts': KeyError: 'x'", {"name": "words"})
+
+        text = self.drawn(last=failed, refresh=refresh) + capsys.readouterr().out
+
+        assert "job words failed" in text
+        assert "KeyError" not in text
 
     def picture(self, width: int, *, is_last: bool = False, workers: bool = True) -> str:
         """One picture of a job of nine operators in one chain."""
@@ -387,7 +397,7 @@ FAKE_START = """
 import os, sys, time, types
 from pathlib import Path
 
-def run_job_file(options, view):
+def run_job_file(options, view, on_claimed):
     from flowpoint.errors import UsageError
     from flowpoint.launch.control import Event, EventKind
     if "bad" in options.params:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -14,6 +15,7 @@ import numpy
 import pytest
 
 from flowpoint.codec.isolating import Isolator
+from flowpoint.errors import BadRecordError
 
 
 class Color(Enum):
@@ -22,7 +24,7 @@ class Color(Enum):
 
 @dataclass
 class Open:
-    items: list[int] = field(default_factory=list)
+    items: Any = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -115,3 +117,33 @@ def test_what_no_state_can_hold_is_passed_on_as_it_is() -> None:
     lock = threading.Lock()
 
     assert Isolator()([lock]) == [lock]
+
+
+def _wrapped_in(make: Callable[[Any], Any], levels: int) -> Any:
+    value: Any = [1]
+    for _ in range(levels):
+        value = make(value)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda v: [v], "list"),
+        (lambda v: (v,), "tuple"),
+        (lambda v: {"a": v}, "dict"),
+        (lambda v: deque([v]), "deque"),
+        (Open, "Open"),
+    ],
+)
+def test_a_value_that_is_nested_too_deeply_is_refused_by_its_type(make: Callable[[Any], Any], kind: str) -> None:
+    with pytest.raises(BadRecordError, match=rf"^cannot copy a value of type {kind}: .*nested too deeply.*flatten it$"):
+        Isolator()(_wrapped_in(make, 1200))
+
+
+def test_a_value_that_contains_itself_is_refused() -> None:
+    value: list[Any] = []
+    value.append(value)
+
+    with pytest.raises(BadRecordError, match="contains itself"):
+        Isolator()(value)

@@ -190,6 +190,22 @@ def test_a_value_that_contains_itself_is_refused() -> None:
     assert codec().decode(codec().encode([1])) == [1]
 
 
+@pytest.mark.parametrize(("wrap", "kind"), [(lambda v: (v,), "tuple"), (lambda v: [v], "list"), (Pair, "Pair")])
+@pytest.mark.parametrize("inmost", [1, "\udcff"])
+def test_what_is_nested_too_deeply_is_named_by_the_type_of_the_whole(
+    wrap: Callable[[Any], Any], kind: str, inmost: Any
+) -> None:
+    value: Any = inmost
+    for _ in range(1200):
+        value = wrap(value)
+    encoder = Codec(TypeRegistry([Pair]))
+
+    for write in (encoder.encode, lambda v: encoder.encode_column([0, v, 1]), lambda v: encoder.encode_column([v, v])):
+        with pytest.raises(BadRecordError, match=f"^cannot serialise a value of type {kind}: "):
+            write(value)
+    assert encoder.decode(encoder.encode(inmost)) == inmost
+
+
 def test_what_can_be_encoded_at_greatest_depth_can_be_decoded() -> None:
     depth = 0
     value: Any = ()

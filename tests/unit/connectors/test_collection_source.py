@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowpoint.connectors import CollectionSource
-from flowpoint.errors import IncompatibleStateError, LostInputError, PlanError
+from flowpoint.errors import BadRecordError, IncompatibleStateError, LostInputError, PlanError
 from flowpoint.runtime.contracts import END
 from tests.unit.connectors.conftest import World
 
@@ -76,3 +76,17 @@ async def test_a_record_that_is_changed_downstream_is_read_again_as_it_was(
     record["n"].append(2)
 
     assert await read_all(await source.open(split, None, memory.context())) == [{"n": [1]}]
+
+
+async def test_a_value_that_is_nested_too_deeply_is_named_by_its_index(memory: World) -> None:
+    deep: list[Any] = []
+    for _ in range(1200):
+        deep = [deep]
+    source = CollectionSource([1] * 30 + [deep] + [2])
+    (split,) = [split for split in source.splits() if split.data["first"] <= 30 < split.data["end"]]
+    reader = await source.open(split, 30, memory.context(uid="given"))
+
+    with pytest.raises(
+        BadRecordError, match=r"source 'given' cannot give the value at index 30 of its list: .*flatten"
+    ):
+        await reader.read(10)

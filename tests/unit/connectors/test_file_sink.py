@@ -246,6 +246,17 @@ async def test_when_the_folder_was_moved_then_what_the_failure_says_to_do_mends_
     assert (out / prepared["final"]).exists()
 
 
+@pytest.mark.parametrize("is_branch", [False, True])
+async def test_a_folder_that_is_new_is_told_of_unless_the_job_is_a_branch(
+    memory: World, sink: FileSink, is_branch: bool
+) -> None:
+    told: list[str] = []
+
+    await sink.begin(memory.context(attempt=2, restored_checkpoint=1, log=told.append, is_branch=is_branch))
+
+    assert ["which is new to this job" in text for text in told] == [True] * (not is_branch)
+
+
 async def test_two_workers_may_publish_parts_of_one_subtask_at_once(memory: World, sink: FileSink) -> None:
     first, second = memory.context(subtask=0), memory.context(subtask=1)
     await sink.begin(first)

@@ -329,14 +329,42 @@ async def test_a_bad_line_fails_with_file_and_offset_or_is_skipped_and_counted(
     (split,) = failing.splits()
     context = folder.context(uid="in")
 
+    number = text[:offset].count(b"\n") + 1
     with pytest.raises(
-        BadRecordError, match=f"source 'in' cannot read {path}: the line at byte offset {offset} is not"
+        BadRecordError, match=f"source 'in' cannot read {path}: line {number} at byte offset {offset} is not"
     ):
         await read_all(await failing.open(split, None, context))
     assert await read_all(await skipping.open(split, None, context)) == good
 
     assert context.metrics["lines_skipped"] == text.count(b"\n") - len(good)
-    assert f"byte offset {offset}" in folder.logged[-1]
+    assert f"line {number} at byte offset {offset}" in folder.logged[-1]
+
+
+async def test_the_number_of_a_bad_line_counts_all_pieces_before_it(
+    tmp_path: Path, folder: World, read_all: ReadAll
+) -> None:
+    lines = [b"[1, 2, 3]"] * 30_000
+    lines[10_000] = b""
+    lines[20_000] = b"bad"
+    path = write(tmp_path / "a", b"\n".join(lines))
+    source = FileSource(path, "jsonl")
+    (split,) = source.splits()
+
+    with pytest.raises(BadRecordError, match="line 20001 at byte offset"):
+        await read_all(await source.open(split, None, folder.context()))
+
+
+async def test_where_reading_began_in_the_middle_the_number_of_a_bad_line_is_said_to_be_unknown(
+    tmp_path: Path, folder: World, read_all: ReadAll
+) -> None:
+    path = write(tmp_path / "a", b"1\n2\nbad\n")
+    source = FileSource(path, "jsonl")
+    (split,) = source.splits()
+
+    with pytest.raises(
+        BadRecordError, match="a line at byte offset 4 is not JSON: .*its number is not known, as reading"
+    ):
+        await read_all(await source.open(split, 2, folder.context()))
 
 
 # Lost input

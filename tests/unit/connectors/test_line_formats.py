@@ -226,3 +226,12 @@ def test_lines_that_are_not_utf_8_are_an_error(read: Callable[[bytes], Any]) -> 
 def test_a_format_that_there_is_not_is_a_plan_error(name: str, says: str) -> None:
     with pytest.raises(PlanError, match=says):
         line_format(name, "FileSink")
+
+
+def test_a_value_that_is_nested_too_deeply_says_what_to_do() -> None:
+    value: list[Any] = []
+    for _ in range(5000):
+        value = [value]
+
+    with pytest.raises(UnwritableError, match=r"\(list\): it is nested too deeply or contains itself; flatten it"):
+        JsonLines().encode([value])

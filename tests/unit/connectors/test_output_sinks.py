@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowpoint.connectors import CallbackSink, CollectionSource, FileSink, FileSource, PrintSink, SequenceSource
-from flowpoint.errors import PlanError, UserCodeError
+from flowpoint.errors import BadRecordError, PlanError, UserCodeError
 from flowpoint.runtime.contracts import HasGuarantee, Sink, Source
 from tests.unit.connectors.conftest import World
 
@@ -74,3 +74,30 @@ def test_every_connector_says_what_it_guarantees() -> None:
         "at-least-once",
         "at-least-once",
     ]
+
+
+def _nested(levels: int) -> list[object]:
+    value: list[object] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+async def test_what_is_nested_too_deeply_to_be_printed_is_refused_by_its_type(
+    memory: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = await PrintSink().open(memory.context(uid="shown"))
+
+    with pytest.raises(BadRecordError, match="sink 'shown' cannot print a value of type list: .*; flatten it"):
+        await writer.write(["a", _nested(1200)])
+    assert capsys.readouterr().out == ""
+
+
+async def test_a_record_that_cannot_be_shown_does_not_hide_what_the_callback_raised(memory: World) -> None:
+    def fail(value: object) -> None:
+        raise ValueError("no room")
+
+    writer = await CallbackSink(fail).open(memory.context(uid="alerts"))
+
+    with pytest.raises(UserCodeError, match="failed with ValueError: no room; the record was <list"):
+        await writer.write([_nested(1200)])

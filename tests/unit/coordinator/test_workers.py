@@ -10,7 +10,7 @@ import pytest
 
 from flowpoint.coordinator.steps import Steps
 from flowpoint.coordinator.workers import Ended, Joined, Lost, NotStarted, Started, Workers
-from flowpoint.errors import WorkerLost
+from flowpoint.errors import LinkLost, WorkerLost
 from flowpoint.host.base import FileStat
 from flowpoint.model import messages
 from flowpoint.transport.control import encode_message
@@ -134,6 +134,19 @@ async def test_a_process_that_cannot_be_started_is_told_and_ends_nothing(room, r
 
     assert room.told == [NotStarted(0, f"cannot start worker 0: {refusal}")]
     assert room.workers.pids() == {}
+
+
+@pytest.mark.parametrize("frame", [b"", b"GET / HTTP/1.1", b"\xc1"])
+async def test_what_a_stranger_says_is_no_bug_of_the_engine(room, frame):
+    link = FakeLink()
+
+    async with room.opened():
+        room.host.on_link(link)
+        with pytest.raises(LinkLost, match="no worker of this job is at its other end"):
+            link.on_frame(frame)
+        link.on_lost("it is closed")
+
+    assert room.told == []
 
 
 async def test_a_link_that_breaks_before_the_process_is_at_hand_is_told_after_its_start_with_its_pid(room):

@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from flowpoint.errors import StorageError
+from flowpoint.host import log_files
+from flowpoint.host.log_files import files_of
 from flowpoint.launch import job_log
 from flowpoint.launch.control import Event, EventKind
 from flowpoint.launch.job_log import JobLog, Printed, line_of
+from flowpoint.model.settings import LogSettings
 
 RUNNING = Event(EventKind.RUNNING, "records flow")
 FAILED = Event(EventKind.FAILED, "it broke", {"trace": "Traceback\n  boom\n"})
@@ -30,7 +33,7 @@ def by_worker(path: Path, text: str) -> None:
 
 
 def test_an_event_is_a_line_with_time_and_kind_and_its_traceback(path: Path) -> None:
-    log = JobLog(path)
+    log = JobLog(path, LogSettings())
 
     log.write(FAILED, 1_790_000_000_000)
     log.close()
@@ -43,7 +46,7 @@ def test_an_event_is_a_line_with_time_and_kind_and_its_traceback(path: Path) -> 
 
 
 def test_what_was_printed_is_neither_ours_nor_of_an_earlier_run(path: Path) -> None:
-    log = JobLog(path)
+    log = JobLog(path, LogSettings())
 
     log.write(RUNNING, 1)
     by_worker(path, "one\n")
@@ -56,7 +59,7 @@ def test_what_was_printed_is_neither_ours_nor_of_an_earlier_run(path: Path) -> N
 
 
 def test_nothing_printed_is_nothing(path: Path) -> None:
-    log = JobLog(path)
+    log = JobLog(path, LogSettings())
     log.write(RUNNING, 1)
 
     assert log.printed() == Printed(0, ())
@@ -64,7 +67,7 @@ def test_nothing_printed_is_nothing(path: Path) -> None:
 
 
 def test_of_many_lines_the_last_ones_are_kept(path: Path) -> None:
-    log = JobLog(path)
+    log = JobLog(path, LogSettings())
     by_worker(path, "".join(f"{n}\n" for n in range(100)))
 
     assert log.printed() == Printed(100, tuple(map(str, range(90, 100))))
@@ -73,7 +76,7 @@ def test_of_many_lines_the_last_ones_are_kept(path: Path) -> None:
 
 def test_more_than_can_be_looked_at_is_not_counted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_log, "LOOKED_AT_BYTES_MAX", 25)
-    log = JobLog(path)
+    log = JobLog(path, LogSettings())
     by_worker(path, "0123456789\n" * 3)
 
     assert log.printed() == Printed(None, ("0123456789", "0123456789"))
@@ -84,4 +87,81 @@ def test_a_log_that_cannot_be_written_is_told_with_its_path(tmp_path: Path) -> N
     with pytest.raises(
         StorageError, match=rf"cannot write the log of the job, {tmp_path}: Is a directory; .*: remove it"
     ):
-        JobLog(tmp_path)
+        JobLog(tmp_path, LogSettings())
+
+
+SHORT = LogSettings(max_bytes=100, backups=2)
+
+
+def by_workers_line(path: Path, text: str) -> None:
+    by_worker(path, f"{text}{'.' * 100}\n")
+
+
+def test_a_log_that_is_too_long_is_turned_over_no_more_often_than_others_can_follow(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    log = JobLog(path, SHORT, apart_seconds=10)
+
+    for now, text in ((0, "a"), (5, "b"), (9, "c"), (10, "d"), (20, "e")):
+        by_workers_line(path, text)
+        log.turn_if_due(now)
+    log.write(RUNNING, 1)
+
+    assert [[line[0] for line in file.read_text().splitlines()] for file in files_of(path)] == [
+        ["1"],
+        ["e"],
+        ["b", "c", "d"],
+    ]
+    log.close()
+
+
+@pytest.mark.parametrize(("max_bytes", "files"), [(0, 1), (1000, 1), (10, 2)])
+def test_what_earlier_runs_have_left_is_put_aside_where_it_is_too_long(path: Path, max_bytes: int, files: int) -> None:
+    JobLog(path, LogSettings(max_bytes=max_bytes)).close()
+
+    assert len(files_of(path)) == files
+
+
+def test_what_was_printed_is_told_across_a_turn_with_what_came_late_into_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    log = JobLog(path, SHORT)
+    log.write(RUNNING, 1)
+    by_workers_line(path, "early")
+    old = path.open("a")
+    log.turn_if_due(0)
+    print("late", file=old, flush=True)
+    by_worker(path, "new\n")
+
+    assert log.printed() == Printed(3, ("early" + "." * 100, "late", "new"))
+    old.close()
+    log.close()
+
+
+def test_what_is_in_files_that_are_not_looked_at_any_more_is_not_counted(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    log = JobLog(path, SHORT)
+    for number in range(4):
+        by_workers_line(path, str(number))
+        log.turn_if_due(number)
+
+    printed = log.printed()
+
+    assert printed.lines is None
+    assert [line[0] for line in printed.last] == ["3"]
+    log.close()
+
+
+def test_a_log_that_cannot_be_turned_over_goes_on_in_the_same_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log"
+    log = JobLog(path, SHORT)
+    by_workers_line(path, "a")
+    with monkeypatch.context() as patch:
+        patch.setattr(log_files.os, "link", lambda *_: (_ for _ in ()).throw(OSError("no space")))
+        log.turn_if_due(0)
+    log.write(RUNNING, 1)
+
+    assert len(path.read_text().splitlines()) == 2
+    log.turn_if_due(1)
+    assert path.read_text() == ""
+    log.close()

@@ -39,7 +39,7 @@ def test_a_run_that_cannot_be_put_together_lets_go_of_the_name(tmp_path: Path, m
     monkeypatch.setattr(run, "open_place", refused)
 
     with pytest.raises(StorageError, match="the disk says no"):
-        run.run_job_file(RunOptions(str(tmp_path / "words.py")), NoView())
+        run.run_job_file(RunOptions(str(tmp_path / "words.py")), NoView(), lambda: None)
 
     home = Home(tmp_path / "home")
     assert home.known_jobs() == []

@@ -86,6 +86,8 @@ class Boss:
         self.host = host
         self.links = {}
         self.received = []
+        self.heard = []
+        """The kinds of all messages, in order, also those of which there is one each second."""
         self.lost = []
         self._news = asyncio.Event()
 
@@ -94,6 +96,7 @@ class Boss:
             message = decode_message(frame)
             if isinstance(message, messages.Hello):
                 self.links[message.worker] = link
+            self.heard.append(type(message))
             if not isinstance(message, messages.Heartbeat | messages.Stats):
                 self.received.append(message)
                 self._news.set()
@@ -257,6 +260,27 @@ def test_a_job_runs_from_deploy_to_the_last_commit(seed):
     assert sorted(map(tuple, sink.committed)) == [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("c", 1)]
     assert set(ack.operators) == {"words", "counts", "out"}
     assert (sink.opened, sink.closed) == (1, 1)
+
+
+def test_figures_go_once_with_all_answers_of_a_worker_about_a_checkpoint_and_before_the_last_one():
+    plan = Plan(words_job(ListSink()), parallelism=4)
+
+    async def act(boss, world):
+        await deployed(boss, plan)
+        boss.send(messages.Start(1))
+        await boss.expect(messages.Ended, 8)
+        ended = len(boss.heard)
+        boss.send(trigger(1, 1, final=True))
+        await boss.expect(messages.Ack, 8)
+        boss.send(messages.Complete(1, 1))
+        await boss.expect(messages.Committed, 4, checkpoint=1)
+        return [kind for kind in boss.heard[ended:] if kind is not messages.Heartbeat]
+
+    heard = simulate(plan, act)
+
+    answers = [messages.Ack] * 7 + [messages.Stats, messages.Ack]
+    commits = [messages.Committed] * 3 + [messages.Stats, messages.Committed]
+    assert heard == answers + commits
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +16,7 @@ from flowpoint import snapshot
 from flowpoint.codec.raw import RawArray, RawCodec, RawEnum, RawObject
 from flowpoint.errors import NotFoundError, UsageError
 from flowpoint.snapshot.key_text import find_by_text, meanings
-from flowpoint.snapshot.keyed_state import KeyedState
+from flowpoint.snapshot.keyed_state import Found, KeyedState
 from flowpoint.snapshot.value_fit import fit, fit_any
 from flowpoint.snapshot.value_text import json_of, printable, text_of, type_of, types_of
 from flowpoint.state.backend import Backend
@@ -277,3 +278,89 @@ def test_what_was_read_raw_is_written_back_as_it_was(value: Any) -> None:
 
     assert RawCodec().decode(stored) == value
     assert RawCodec().encode(RawCodec().decode(stored)) == stored
+
+
+PLAIN = [
+    "a",
+    "'q'",
+    'say "x"',
+    "line\nbreak",
+    b"ab",
+    1,
+    True,
+    -7,
+    2**70,
+    2.5,
+    float("inf"),
+    -0.0,
+    None,
+    ID,
+    Decimal("1.5"),
+]
+PLAIN += [Decimal("1E+3"), ("a", 1), ("a", None), (b"x", "y"), ("t", float("-inf")), ("u", -1.5), ()]
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> KeyedState:
+    def put(backend: Backend) -> None:
+        for key in PLAIN:
+            backend.table(VALUE).put(key, text_of(key))
+
+    return snapshot.open((maker := Maker(tmp_path)).write({UID: maker.states(put)})).operator(UID).state("count")
+
+
+@pytest.mark.parametrize("key", PLAIN, ids=repr)
+def test_a_plain_key_is_found_by_the_text_that_it_is_shown_as_without_a_walk(
+    plain: KeyedState, key: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(KeyedState, "walk", lambda state: pytest.fail("all of the state is walked through"))
+
+    assert plain.has_plain_keys
+    assert find_by_text(plain, text_of(key), "it").key == key
+
+
+def test_a_plain_key_that_is_missing_costs_a_look_at_a_few_neighbours_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def put(backend: Backend) -> None:
+        for at in range(5_000):
+            backend.table(VALUE).put(f"user-{at}", at)
+
+    state = snapshot.open((maker := Maker(tmp_path)).write({UID: maker.states(put)})).operator(UID).state("count")
+    walked: list[Any] = []
+    walk = KeyedState.walk
+
+    def counted(self: KeyedState) -> Iterator[Found]:
+        for entry in walk(self):
+            walked.append(entry)
+            yield entry
+
+    monkeypatch.setattr(KeyedState, "walk", counted)
+
+    with pytest.raises(NotFoundError, match="has no key 'someone'"):
+        find_by_text(state, "someone", "it")
+    assert 0 < len(walked) <= 2_000
+
+
+@pytest.mark.parametrize("key", [Color.RED, Pair("p", 2), NOON, (Color.RED, 1), (("a",), 1), (ID, 1), frozenset({1})])
+def test_a_key_of_another_class_makes_that_all_are_looked_at(tmp_path: Path, key: Any) -> None:
+    def put(backend: Backend) -> None:
+        backend.table(VALUE).put("a", 1)
+        backend.table(VALUE).put(key, 2)
+
+    maker = Maker(tmp_path, types=[Color, Pair])
+    state = snapshot.open(maker.write({UID: maker.states(put)})).operator(UID).state("count")
+
+    assert not state.has_plain_keys
+    for stored in list(state.keys()):
+        assert find_by_text(state, text_of(stored), "it").key == stored
+
+
+def test_a_value_that_is_nested_too_deeply_for_python_is_still_shown() -> None:
+    value: Any = 1
+    for _ in range(5000):
+        value = {"a": [value]}
+
+    assert text_of(value) == "<dict that is nested too deeply to be shown>"
+    assert json_of(value) == text_of(value)
+    assert type_of(value) == "dict"

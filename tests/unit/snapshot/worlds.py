@@ -29,6 +29,7 @@ class Frozen:
     native: Sequence[str] = ()
     seal: str = ""
     key_types: frozenset[str] = frozenset()
+    has_plain_keys: bool = False
 
     def chunks(self) -> Iterator[bytes]:
         return iter(self.slices)

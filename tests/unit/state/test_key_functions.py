@@ -96,8 +96,8 @@ def test_a_run_is_refused_only_when_none_of_its_first_keys_is_of_a_stored_type()
 
 
 def test_so_many_types_that_they_say_nothing_are_not_told() -> None:
-    assert told({"str", "bytes"}) == {"key_types": ["bytes", "str"]}
-    assert told({str(number) for number in range(KEY_TYPES_MAX + 1)}) == {}
+    assert told({"str", "bytes"}, are_plain=False) == {"key_types": ["bytes", "str"]}
+    assert told({str(number) for number in range(KEY_TYPES_MAX + 1)}, are_plain=False) == {}
 
 
 def test_a_file_knows_the_types_of_its_keys_also_of_deleted_ones_and_of_maps() -> None:

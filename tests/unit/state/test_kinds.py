@@ -23,6 +23,7 @@ class Function:
 
     seen = ValueState("seen", default=0)
     profile = ValueState("profile", default={"visits": []})
+    flags = ValueState("flags", default={"on": True})
     events = ListState("events")
     days = MapState("days")
 
@@ -164,6 +165,41 @@ def test_only_reading_immutable_things_writes_nothing() -> None:
     assert again.backend.freeze().entries == 0
 
 
+def test_extending_a_list_by_nothing_leaves_no_entry() -> None:
+    job = Running()
+
+    job.of("a").events.extend([])
+
+    assert job.backend.freeze().entries == 0
+
+
+def test_a_default_that_is_changed_only_where_its_equality_does_not_look_is_kept() -> None:
+    job = Running()
+
+    job.of("a").profile.value["visits"] = ()
+    job.of("b").flags.value["on"] = 1
+    job.cell.clear()
+
+    assert job.of("a").profile.value == {"visits": ()}
+    assert job.of("b").flags.value == {"on": 1}
+    assert type(job.of("b").flags.value["on"]) is int
+
+
+def test_a_key_that_is_read_again_after_it_was_cleared_stays_cleared() -> None:
+    job = Running()
+    job.of("a").events.append(1)
+    job.cell.clear()
+    again = job.after_a_restore()
+
+    events = again.of("a").events
+    events.clear()
+    assert events.value == []
+    again.cell.clear()
+
+    assert list(again.of("a").events) == []
+    assert list(again.after_a_restore().backend.table(StateSpec("events", "list")).items()) == []
+
+
 def test_a_map_is_a_mutable_mapping() -> None:
     job = Running()
     days = job.of("a").days
@@ -247,7 +283,14 @@ def test_states_are_inherited_and_can_be_overridden() -> None:
         seen = ValueState("seen", default=10)  # type: ignore[assignment]
         more = ListState("more")
 
-    assert [state.spec.name for state in declared(Child)] == ["days", "events", "more", "profile", "seen"]
+    assert [state.spec.name for state in declared(Child)] == [
+        "days",
+        "events",
+        "flags",
+        "more",
+        "profile",
+        "seen",
+    ]
     child = Child()
     cell = KeyCell()
     bind(child, HeapBackend(Codec(), 16), cell)
@@ -274,6 +317,14 @@ class TestDeclarationsThatAreRefused:
     def test_a_default_that_is_a_factory(self) -> None:
         with pytest.raises(PlanError, match=r"write default=list\(\)"):
             ValueState("a", default=list)
+
+    def test_a_default_that_is_nested_too_deeply(self) -> None:
+        deep: list[Any] = []
+        for _ in range(1200):
+            deep = [deep]
+
+        with pytest.raises(PlanError, match="cannot declare state 'a' with this default: .*; flatten it"):
+            ValueState("a", default=deep)
 
     def test_a_class_with_slots(self) -> None:
         slotted = type("Slotted", (), {"__slots__": (), "a": ValueState("a")})

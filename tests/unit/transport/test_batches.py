@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowpoint.errors import BadRecordError, InternalError
+from flowpoint.errors import BadRecordError, InternalError, LinkLost
 from flowpoint.model.elements import END_OF_INPUT, WATERMARK_MAX, Barrier, Batch, Event, Watermark
 from flowpoint.transport import wire
 from flowpoint.transport.batches import decode_batch, encode_batch
@@ -65,9 +65,18 @@ def test_a_greeting_and_a_grant_come_back_as_they_were() -> None:
     assert wire.decode_grant(head + wire.encode_grant(2, 300_000_000_000)) == (2, 300_000_000_000)
 
 
-def test_a_first_frame_that_is_no_greeting_is_refused() -> None:
-    with pytest.raises(InternalError, match="not with a greeting"):
-        wire.decode_greeting(wire.head(wire.BATCH, wire.channel_key(1, 2, 3)))
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        wire.head(wire.BATCH, wire.channel_key(1, 2, 3)),
+        bytes([wire.GREETING]),
+        bytes([wire.GREETING]) + b"\x92\xa1a\1",
+    ],
+)
+def test_a_first_frame_that_is_no_greeting_is_refused(frame: bytes) -> None:
+    with pytest.raises(LinkLost, match="not with the greeting of a worker"):
+        wire.decode_greeting(frame)
 
 
 def test_messages_name_a_channel_by_its_ends() -> None:
