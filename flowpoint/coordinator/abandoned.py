@@ -35,9 +35,10 @@ class AbandonedFiles:
     def heard(self, ack: messages.Ack) -> None:
         """A subtask's part of a checkpoint, whatever becomes of that.
 
-        Its part of a savepoint names copies, and so says nothing of what the subtask builds on.
+        Its part of a savepoint names copies, and so says nothing of what the subtask builds on; nor does a part of which
+        some could not be written.
         """
-        if ack.savepoint and not ack.operators:
+        if ack.partial or (ack.savepoint and not ack.operators):
             return
         subtask = SubtaskId(*ack.subtask)
         known = self._newest.get(subtask)

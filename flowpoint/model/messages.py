@@ -46,6 +46,8 @@ class Ack:
 
     `savepoint` is the same for the savepoint that was written at the barrier, if any. `stats` has `alignment_ms`, and
     `unread` where restored state has not been read to its end: whether it is whole is not known yet.
+    partial: of a checkpoint that has failed, and some of it could not be written. It tells of the files that were, and not
+    of all that the subtask builds on.
     """
 
     attempt: int
@@ -54,6 +56,7 @@ class Ack:
     operators: dict[str, Any]
     stats: dict[str, Any] = field(default_factory=dict)
     savepoint: dict[str, Any] = field(default_factory=dict)
+    partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,10 @@ class Answers:
         """Everything named in `operators`, and in `saved` for a savepoint, is durable."""
         self.report(messages.Ack(self.attempt, checkpoint, list(self.subtask), operators, stats, saved))
 
+    def tell_files(self, checkpoint: int, operators: dict[str, Any], stats: dict[str, Any], *, partial: bool) -> None:
+        """What was written for a checkpoint that has failed. `partial`: some of it could not be written."""
+        self.report(messages.Ack(self.attempt, checkpoint, list(self.subtask), operators, stats, partial=partial))
+
     def decline(self, checkpoint: int, reason: str, *, restoring: bool = False) -> None:
         """This checkpoint cannot be. `restoring`: not yet, which nobody is to blame for."""
         self.report(messages.Decline(self.attempt, checkpoint, list(self.subtask), reason, restoring=restoring))

@@ -142,7 +142,7 @@ class Captures:
             unfinished = await self._unfinished.get()
             await unfinished.recording.done.wait()
             if unfinished.recording.is_discarded:
-                self._tell_files(unfinished.capture, unfinished.operators)
+                self._tell_files(unfinished.capture, unfinished.operators, partial=False)
             else:
                 await self._write_recording(unfinished, self._write_channels)
             self._unwritten.remove(unfinished.capture)
@@ -165,7 +165,8 @@ class Captures:
             if not unfinished.capture.is_given_up:
                 self._log(f"subtask {self._answers.called}: records under way were not written: {error}")
                 self._answers.decline_failed(checkpoint, "records under way", error)
-            self._tell_files(unfinished.capture, operators)
+            # Nothing is built on records under way.
+            self._tell_files(unfinished.capture, operators, partial=False)
             return
         if state.channels:
             operators = {**operators, uid: merged(operators.get(uid, {}), state.to_data())}
@@ -185,23 +186,23 @@ class Captures:
             return
         self._unwritten.remove(capture)
         if capture.is_given_up:
-            self._tell_files(capture, operators)
+            self._tell_files(capture, operators, partial=failure is not None)
             return
         if failure is not None:
             # The state is kept in memory and goes into the next snapshot; this one has failed.
             self._log(f"subtask {self._answers.called}: its part of checkpoint {checkpoint} was not written: {failure}")
             self._answers.decline_failed(checkpoint, "", failure)
-            self._tell_files(capture, operators)
+            self._tell_files(capture, operators, partial=True)
         else:
             self._answers.acknowledge(checkpoint, operators, saved, capture.stats)
 
-    def _tell_files(self, capture: Capture, operators: dict[str, Any]) -> None:
+    def _tell_files(self, capture: Capture, operators: dict[str, Any], *, partial: bool) -> None:
         """Say what was written for a checkpoint that has failed.
 
         Never before the coordinator knows that, by its own abort or by our decline: it would take this for our part.
         """
         if operators:
-            self._answers.acknowledge(capture.barrier.checkpoint, operators, {}, capture.stats)
+            self._answers.tell_files(capture.barrier.checkpoint, operators, capture.stats, partial=partial)
 
     async def _write(self, parts: list[tuple[str, Captured]]) -> tuple[dict[str, Any], Exception | None]:
         """Write every part, also after one has failed: each has to learn how its own writing ended.

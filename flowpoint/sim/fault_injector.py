@@ -15,7 +15,7 @@ from typing import assert_never
 
 from flowpoint.sim.disk import DiskFaults
 from flowpoint.sim.faults import BURST_SECONDS, KILLS, FaultKind, FaultMix
-from flowpoint.sim.local_trouble import hurt_local_files
+from flowpoint.sim.local_trouble import hurt_local_files, remove_local_copy
 from flowpoint.sim.network import Network
 from flowpoint.sim.user_code import UserTrouble
 from flowpoint.sim.world import Phase, Point, SimProcess, SimWorld
@@ -257,6 +257,8 @@ class FaultInjector:
                 self._damaged = True
                 self._world.trace.mark("bit rot")
                 self._tell(f"bit rot in {damaged}")
+                # A whole copy would be opened in its place, and the damage would become history.
+                remove_local_copy(self._world.files, damaged)
                 self._kill_one("before the damage is history")
             await asyncio.sleep(0.05)
 

@@ -77,6 +77,13 @@ def hurt_local_files(files: FileSystem, random: Random) -> str:
     return f"{done}: {', '.join(path for path, _ in chosen)}"
 
 
+def remove_local_copy(files: FileSystem, stored: str) -> None:
+    """Remove the local file of one in the storage, if it is a copy and not a link to the same bytes."""
+    path = f"{LOCAL}{stored.removeprefix(STORAGE)}"
+    if files.find(path) not in (None, files.find(stored)):
+        files.remove(path)
+
+
 def _rotten(data: bytes, random: Random) -> bytes:
     """With one bit flipped: anywhere, or near the start, which the index at the end does not show."""
     rotten = bytearray(data)

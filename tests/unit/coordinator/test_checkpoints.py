@@ -148,6 +148,17 @@ def test_a_file_stays_when_a_savepoint_which_names_copies_was_acknowledged_later
     assert left.take(0, frozenset(), None) == []
 
 
+def test_a_file_stays_when_a_later_part_could_not_be_written_in_full() -> None:
+    left = AbandonedFiles()
+    ack = late_ack(1, "shared/counts-0-a3-1.base")
+    left.heard(ack)
+    left.add(ack)
+
+    left.heard(messages.Ack(ATTEMPT, 2, [0, 0], {"counts": {}}, partial=True))
+
+    assert left.take(0, frozenset(), None) == []
+
+
 async def test_a_part_beyond_a_limit_fails_the_checkpoint_as_such() -> None:
     room = Room(interval=1.0, timeout=5.0)
     room.checkpoints.tick(1.0)
