@@ -335,7 +335,7 @@ def test_a_failed_write_declines_and_the_state_goes_into_the_next_snapshot(error
     it, parts, frozen = run(main())
 
     assert [(d.checkpoint, str(error) in d.reason) for d in it.reported(messages.Decline)] == [(1, True)]
-    assert [ack.checkpoint for ack in it.reported(messages.Ack)] == [1, 2]
+    assert [(ack.checkpoint, ack.partial) for ack in it.reported(messages.Ack)] == [(1, True), (2, False)]
     assert frozen == [("a", {"k": 1}), ("b", {}), ("a", {"k": 1}), ("b", {})]
     assert [part.backend.ended for part in parts] == [["failed", "durable"], ["durable", "durable"]]
 
@@ -432,6 +432,29 @@ def test_of_a_checkpoint_of_which_one_part_was_not_written_the_coordinator_learn
         "a": ["a-1"],
         "c": ["c-3"],
     }
+
+
+@pytest.mark.parametrize(("error", "is_partial"), [(StorageError("disk full"), True), (None, False)])
+def test_of_a_checkpoint_that_was_given_up_the_coordinator_learns_whether_the_files_are_all_that_is_built_on(
+    error, is_partial
+):
+    async def main():
+        writer = Writer()
+        writer.outcomes = [None, error]
+        writer.open.clear()
+        it = Processing(parts=[keyed_part("a", writer), keyed_part("b", writer)])
+        async with running(it):
+            it.event(Barrier(1))
+            await asyncio.sleep(1)
+            it.subtask.abort(1)
+            writer.open.set()
+            await asyncio.sleep(1)
+            return it
+
+    it = run(main())
+
+    assert it.reported(messages.Decline) == []
+    assert [ack.partial for ack in it.reported(messages.Ack)] == [is_partial]
 
 
 @pytest.mark.parametrize("turns", range(8))
