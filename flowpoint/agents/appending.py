@@ -55,7 +55,7 @@ class Appender:
         """Append to the log, unless the verdict, given anew whenever somebody else came first, is against it.
 
         Args:
-            header: its number and whether it moves the head are set here.
+            header: with the next number, or 0. Whether it moves the head is set here.
             body: from `Envelopes.body`, or empty.
             blobs: the values that it needs and that are not stored yet.
             judge: gives the verdict.
@@ -65,12 +65,12 @@ class Appender:
         thread = header.thread
         for _ in range(_TRIES_MAX):
             verdict = judge()
-            number = self._index.tip(thread) + 1
-            if header.number != number or header.moves is not verdict.moves:
-                header = header.numbered(number, verdict.moves)
+            if not header.number or header.moves is not verdict.moves:
+                header = header.numbered(header.number or self._index.tip(thread) + 1, verdict.moves)
             if verdict.refusal or self._append(header, body, blobs, older, sync=sync):
                 return verdict
             self._index.refresh(thread)
+            header = header.numbered(0, verdict.moves)
         raise InternalError(f"{_TRIES_MAX} commits to thread {thread!r} in a row were taken by others")
 
     def _append(self, header: Header, body: bytes, blobs: Sequence[Entry], older: int | None, *, sync: bool) -> bool:

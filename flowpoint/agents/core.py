@@ -346,9 +346,8 @@ class SaverCore:
             raise
         with self.kv.section(part(thread), Section.APPEND):
             blobs, now = self.values.missing(thread, out), self.world.wall_ms()
-            self.task_writes.add(
-                Writes(now, thread, place.ns, id, task_path, task_id, 0, self._version, items), blobs, sync=sync
-            )
+            written = Writes(now, thread, place.ns, id, task_path, task_id, 0, self._version, items)
+            self.task_writes.add(place, written, blobs, sync=sync)
 
     # ------------------------------------------------------------------ telling
 

@@ -149,10 +149,11 @@ class RocksKv:
         """See `Kv`. To be called in a section of the key's thread: that is what makes it exclusive."""
         if not looked and self.has(key):
             return False
+        db = self._writing() if self._read_only else self._db
         if beside or gone:
-            self._writing().write([*beside, (key, value)], gone, sync)
+            db.write([*beside, (key, value)], gone, sync)
         else:
-            self._writing().put(key, value, sync)
+            db.put(key, value, sync)
         return True
 
     def write(self, puts: Iterable[Entry], deletes: Iterable[str] = (), *, sync: bool = True) -> None:
@@ -216,7 +217,10 @@ class _Database:
         if statistics:
             self.options.enable_statistics()
         self._db: rocksdict.Rdict | None = self._open()
+        self._is_unsynced = False
+        """Whether something was written that is to be synced soon."""
         self._dirty, self._ended = threading.Event(), threading.Event()
+        """Wake the thread that does it."""
         self._flusher: threading.Thread | None = None
 
     def _open(self) -> rocksdict.Rdict:
@@ -271,7 +275,8 @@ class _Database:
             db.write(batch)
         except Exception as error:
             raise self.failed("write", error) from error
-        self._written(sync)
+        if sync or not self._is_unsynced:
+            self._written(sync)
 
     def put(self, key: str, value: bytes, sync: bool) -> None:
         """Write one entry: what a batch of one does, without the batch."""
@@ -281,7 +286,8 @@ class _Database:
             raise
         except Exception as error:
             raise self.failed("write", error) from error
-        self._written(sync)
+        if sync or not self._is_unsynced:
+            self._written(sync)
 
     def _written(self, sync: bool) -> None:
         if sync:
@@ -289,7 +295,7 @@ class _Database:
                 self._sync(next(self._writes))
             except Exception as error:
                 raise self.failed("write", error) from error
-        elif not self._dirty.is_set():
+        else:
             self._flush_soon()
 
     def catch_up(self) -> None:
@@ -308,6 +314,7 @@ class _Database:
         db.compact_range(None, None, options)
 
     def _flush_soon(self) -> None:
+        self._is_unsynced = True
         self._dirty.set()
         if self._flusher is None:
             self._flusher = threading.Thread(target=self._flush, name="flowpoint-flush", daemon=True)
@@ -321,8 +328,9 @@ class _Database:
             self._sync_rest()
 
     def _sync_rest(self) -> None:
-        if self._dirty.is_set():
+        if self._is_unsynced:
             self._dirty.clear()
+            self._is_unsynced = False
             # A failure is no news here: RocksDB refuses every later write, and its caller is told.
             with suppress(Exception):
                 self._sync(next(self._writes))

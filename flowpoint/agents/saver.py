@@ -370,6 +370,8 @@ async def _in_thread(fn: Callable[..., T], *args: Any) -> T:
 def _place(config: RunnableConfig) -> Place:
     configurable = config["configurable"]
     thread = configurable.get("thread_id")
+    if type(thread) is str:
+        return Place(thread, configurable.get("checkpoint_ns") or "")
     if thread is None:
         raise UsageError("cannot tell which thread is meant: give config={'configurable': {'thread_id': ...}}")
     return Place(str(thread), configurable.get("checkpoint_ns") or "")

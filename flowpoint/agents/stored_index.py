@@ -76,6 +76,8 @@ class StoredIndex:
         known = self._known.places.get((thread, ns))
         if known is not None and known.head is not None:
             return known.head
+        if self._alone and not self.tip(thread):
+            return None
         appends = self._known.appends
         data = self._kv.get(names(thread, ns).head)
         if data is None:
@@ -174,11 +176,14 @@ class StoredIndex:
         kind, number, _nonce, _at, thread, ns, id_, _parent, moves, _version, quiet = header
         with known.lock:
             known.appends += 1
-            remember(known.tips, thread, number)
+            if thread in known.tips:
+                known.tips[thread] = number
+            else:
+                remember(known.tips, thread, number)
             if kind == CUT:
                 known.places.clear()
                 return
-            at = known.known((thread, ns))
+            at = known.places.get((thread, ns)) or known.known((thread, ns))
             if moves and not quiet:
                 at.head = Head(number, id_)
             # Where it is not known, the next look finds this id, too.

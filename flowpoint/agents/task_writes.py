@@ -35,9 +35,8 @@ class TaskWrites:
         self._index = index
         self._known = kv.remembered
 
-    def add(self, writes: Writes, blobs: Sequence[Entry], *, sync: bool) -> None:
-        """Store a set of writes, without what earlier ones have. Its number is found here."""
-        place = Place(writes.thread, writes.ns)
+    def add(self, place: Place, writes: Writes, blobs: Sequence[Entry], *, sync: bool) -> None:
+        """Store a set of writes in a place, without what earlier ones have. Its number is found here."""
         prefix = f"{writes_prefix(place, writes.id)}{part(writes.task_id)}~"
         writers = self._writers(place, part(writes.id))
         tasks = None if writers is None else writers.tasks
