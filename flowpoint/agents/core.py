@@ -103,7 +103,8 @@ class SaverCore:
                 "no schema: threads of older code are read as they are; give one with Schema.of(builder, version=1)"
             )
         self._noted: set[tuple[str, str]] = set()
-        self._recent: dict[tuple[Place, str], tuple[Mapping[str, Any], dict[str, Ref]]] = {}
+        self._recent: dict[Place, tuple[str, Mapping[str, Any], dict[str, Ref]]] = {}
+        """The last checkpoint that was put in a place: its id, the versions of its channels, and their values."""
 
     def _reader(self, schema: Upgrade | None) -> Reader:
         return Reader(self.kv, self.index, self.envelopes, self.values, schema)
@@ -265,15 +266,16 @@ class SaverCore:
         """Take over from the parent what the code did not hand us, of the same version: it may no longer know of it."""
         if parent is None:
             return
-        recent = self._recent.get((place, parent))
-        if recent is None:
-            if versions.keys() <= channels.keys() | changed.keys():
-                return
+        recent = self._recent.get(place)
+        if recent is not None and recent[0] == parent:
+            _, old_versions, old_channels = recent
+        elif versions.keys() <= channels.keys() | changed.keys():
+            return
+        else:
             record = self._earlier(place, parent)
             if record is None:
                 return
-            recent = record.checkpoint["channel_versions"], record.channels
-        old_versions, old_channels = recent
+            old_versions, old_channels = record.checkpoint["channel_versions"], record.channels
         for channel in sorted(old_channels.keys() - channels.keys()):
             if channel in versions and channel not in changed and old_versions.get(channel) == versions[channel]:
                 channels[channel] = old_channels[channel]
@@ -283,9 +285,9 @@ class SaverCore:
         return None if number is None else self.reader.indexed(place, Head(number, id))
 
     def _remember(self, place: Place, id: str, versions: Mapping[str, Any], channels: dict[str, Ref]) -> None:
-        if len(self._recent) >= _RECENT_MAX:
+        if place not in self._recent and len(self._recent) >= _RECENT_MAX:
             self._recent.clear()
-        self._recent[place, id] = versions, channels
+        self._recent[place] = id, versions, channels
 
     def forget(self) -> None:
         """Forget what was written lately: something was removed."""
