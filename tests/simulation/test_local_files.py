@@ -69,7 +69,8 @@ def test_survivors_and_replacements_open_local_files_after_a_kill(apart):
     assert local.left_over() == []
 
 
-def test_so_does_the_next_run_after_the_coordinator_was_killed():
+@pytest.mark.parametrize("parallelism", [None, 3], ids=["as before", "another parallelism"])
+def test_so_does_the_next_run_after_the_coordinator_was_killed(parallelism):
     stage, local = staged()
 
     async def script():
@@ -77,29 +78,12 @@ def test_so_does_the_next_run_after_the_coordinator_was_killed():
         await stage.until(lambda: stage.completed(2))
         stage.kill(first)
         await stage.all_dead()
-        await stage.finish(stage.start())
+        await stage.finish(stage.start() if parallelism is None else stage.start_with(parallelism))
 
     stage.play(script())
 
     assert_exact(stage)
-    assert len(opened_locally(stage)) == 2
-    assert local.left_over() == []
-
-
-def test_and_subtasks_of_another_parallelism():
-    stage, local = staged()
-
-    async def script():
-        first = stage.start()
-        await stage.until(lambda: stage.completed(2))
-        stage.kill(first)
-        await stage.all_dead()
-        await stage.finish(stage.start_with(3))
-
-    stage.play(script())
-
-    assert_exact(stage)
-    assert len(opened_locally(stage)) == 2  # of two workers
+    assert len(opened_locally(stage)) == 2, "of two workers"
     assert local.left_over() == []
 
 
