@@ -78,7 +78,7 @@ class Appender:
         thread, key = header.thread, commit_name(header.thread, header.number)
         puts, gone = self._index.beside(header, older)
         data = self._envelopes.commit(header, body)
-        if not self._kv.create(key, data, beside=[*blobs, *puts], gone=gone, sync=sync, looked=True):
+        if not self._kv.create(key, data, beside=[*blobs, *puts] if blobs else puts, gone=gone, sync=sync, looked=True):
             # Somebody's, or ours, if the answer to an earlier try was lost.
             there = self._kv.get(key)
             if there is None or self._envelopes.read_commit(there, thread, header.number)[0].nonce != header.nonce:

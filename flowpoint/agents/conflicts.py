@@ -51,7 +51,8 @@ class Verdict(NamedTuple):
     """Why nothing is written; empty when it is."""
 
 
-_MOVES: Final = Verdict(True)
+MOVES: Final = Verdict(True)
+"""Of a put that continues the head of a thread which no run has."""
 
 
 def token(explicit: bool, ns: str, id: str) -> str:
@@ -89,14 +90,14 @@ def judged(
     head = index.head(*place)
     continues = head is not None and head.id == parent
     if continues and holder is None and not reads:
-        return _MOVES
+        return MOVES
     if not continues and parent is not None and index.is_cut(place.thread) and index.find(*place, parent) is None:
         text = f"its checkpoint {parent} was deleted while the run was going; start it anew"
         return Verdict(False, Event("late", *place, id, text), text)
     moves = continues or head is None or head.id == id or _travels(told, place.ns, parent)
     moved = _moved(index, reads)
     if moves and moved is None and (holder is None or (head is None and on_conflict == "branch")):
-        return _MOVES
+        return MOVES
     if moves and moved is not None:
         where = f"namespace {moved.ns!r}" if moved.ns else "the graph itself"
         seen = f"another run has moved the head of {where} since this run read it"

@@ -29,10 +29,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from flowpoint.agents.appending import Appender, World
-from flowpoint.agents.conflicts import Claim, Event, OnConflict, Verdict, grew_from, in_progress, judged, token
+from flowpoint.agents.conflicts import MOVES, Claim, Event, OnConflict, Verdict, grew_from, in_progress, judged, token
 from flowpoint.agents.entry_names import Place
 from flowpoint.agents.envelope import PUT, Envelopes, Header, Sealer, Writes
-from flowpoint.agents.kv import Kv, Section, part
+from flowpoint.agents.kv import Entry, Kv, Section, part
 from flowpoint.agents.log import Index
 from flowpoint.agents.reading import SPECIAL, Reader, Record, Saved, Upgrade
 from flowpoint.agents.refusals import REFUSALS, log_refusal
@@ -86,7 +86,9 @@ class SaverCore:
         self.values = Values(kv, serde, sealer, sizes.leaves)
         stored = StoredIndex(kv, alone=alone) if kv.indexed else None
         self.index: Index = stored or ReplayedIndex(kv, self._header)
-        self.task_writes = TaskWrites(kv, self.envelopes, stored if alone else None)
+        self._stored = stored if alone else None
+        """Where nobody else writes to the store, so that what is remembered of it is all there is to know."""
+        self.task_writes = TaskWrites(kv, self.envelopes, self._stored)
         self.reader = self._reader(schema)
         self.world = world
         self.log = Appender(kv, self.index, self.envelopes, world)
@@ -202,55 +204,83 @@ class SaverCore:
         channels = self._saved_values(place, checkpoint, changed, out)
         bare = dict(checkpoint)
         bare.pop("channel_values", None)
-        told = dict(metadata)
-        nonce = self.world.new_nonce()
+        if type(metadata) is not dict:
+            metadata = dict(metadata)
         with self.kv.section(part(thread), Section.APPEND):
             self.index.refresh(thread)
-            older = self._earlier(place, id_)
+            sure = None if run is not None else self._sure(place, id_, parent)
+            older = None if sure is not None else self._earlier(place, id_)
             if older is not None and parent == id_:
                 parent = older.header.parent
             self._carry(place, parent, bare["channel_versions"], channels, changed)
-            body = self.envelopes.body(bare, told, channels, thread)
-            if older is not None and older.header.parent == parent and older[1:] == (bare, told, channels):
+            body = self.envelopes.body(bare, metadata, channels, thread)
+            if older is not None and older.header.parent == parent and older[1:] == (bare, metadata, channels):
                 return  # Our own put, whose answer was lost.
+            nonce, at = self.world.new_nonce(), self.world.wall_ms()
             version = self._version if version is None else version
             # As it will be unless the verdict is against it, or somebody else comes first.
-            number, at = self.index.tip(thread) + 1, self.world.wall_ms()
+            number = self.index.tip(thread) + 1
             header = Header(PUT, number, nonce, at, thread, place.ns, id_, parent, True, version)
-            blobs = self.values.missing(thread, out)
-            going = None if run is None else self.runs.get(run)
-            if going is not None:
-                going.check_not_lost(thread, id_)
-            had = going is not None and going.has(thread)
-            reads = _NO_READS if going is None or had else going.reads_of(thread)
-            claim = Claim(place, id_, parent, token, self.runs.other(thread, run), reads)
-            judge = partial(judged, self.index, self._earlier, self.on_conflict, claim)
+            blobs = self.values.missing(thread, out) if out else []
             try:
-                replaced = None if older is None else older.header.number
-                verdict = self.log.commit(header, body, blobs, judge, replaced, sync)
+                if sure is not None:
+                    verdict = MOVES
+                    sure.append(header, self.envelopes.commit(header, body), blobs, sync)
+                else:
+                    verdict = self._put_judged(place, header, body, blobs, older, token, sync, run)
             except StorageError:
                 self.forget()
                 raise
             if not verdict.refusal:
                 self._remember(place, id_, bare["channel_versions"], channels)
-            if going is not None:
-                _tell_run(going, place, id_, verdict, had)
         # Told when nobody waits for us any more: what listens may take its time, or use the saver itself.
         if verdict.event is not None:
             self.tell(verdict.event)
         if verdict.refusal:
             raise ConcurrentRunError(f"cannot save checkpoint {id_} of thread {thread!r}: {verdict.refusal}")
 
+    def _sure(self, place: Place, id: str, parent: str | None) -> StoredIndex | None:
+        """The index, if it knows without a look that a put is new and continues the head, and no run has the thread.
+
+        `judged` would say nothing else, and nobody else can come first.
+        """
+        stored = self._stored
+        if stored is None or not stored.is_next(place, id, parent) or self.runs.holder(place.thread) is not None:
+            return None
+        return stored
+
+    def _put_judged(
+        self,
+        place: Place,
+        header: Header,
+        body: bytes,
+        blobs: Sequence[Entry],
+        older: Record | None,
+        token: str | None,
+        sync: bool,
+        run: str | None,
+    ) -> Verdict:
+        thread = place.thread
+        going = None if run is None else self.runs.get(run)
+        if going is not None:
+            going.check_not_lost(thread, header.id)
+        had = going is not None and going.has(thread)
+        reads = _NO_READS if going is None or had else going.reads_of(thread)
+        claim = Claim(place, header.id, header.parent, token, self.runs.other(thread, run), reads)
+        judge = partial(judged, self.index, self._earlier, self.on_conflict, claim)
+        verdict = self.log.commit(header, body, blobs, judge, None if older is None else older.header.number, sync)
+        if going is not None:
+            _tell_run(going, place, header.id, verdict, had)
+        return verdict
+
     def _saved_values(
         self, place: Place, checkpoint: Mapping[str, Any], changed: Mapping[str, Any], out: dict[bytes, bytes]
     ) -> dict[str, Ref]:
-        save, thread = self.values.save, place.thread
-        in_changed, in_kept = self.sizes.changed, self.sizes.kept
+        sizes = self.sizes
         try:
-            return {
-                channel: save(thread, channel, value, in_changed if channel in changed else in_kept, out)
-                for channel, value in checkpoint["channel_values"].items()
-            }
+            return self.values.save_all(
+                place.thread, checkpoint["channel_values"], changed, sizes.changed, sizes.kept, out
+            )
         except REFUSALS as error:
             log_refusal(place, checkpoint["id"], error)
             raise
@@ -347,8 +377,8 @@ class SaverCore:
             log_refusal(place, id, error)
             raise
         with self.kv.section(part(thread), Section.APPEND):
-            blobs, now = self.values.missing(thread, out), self.world.wall_ms()
-            written = Writes(now, thread, place.ns, id, task_path, task_id, 0, self._version, items)
+            blobs = self.values.missing(thread, out) if out else []
+            written = Writes(self.world.wall_ms(), thread, place.ns, id, task_path, task_id, 0, self._version, items)
             self.task_writes.add(place, written, blobs, sync=sync)
 
     # ------------------------------------------------------------------ telling

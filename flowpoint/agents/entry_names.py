@@ -35,13 +35,14 @@ class Names(NamedTuple):
     ids: str
     order: str
     writes: str
+    commits: str
 
 
 @lru_cache(maxsize=4096)
 def names(thread: str, ns: str) -> Names:
     """The names of a namespace of a thread."""
     below, ns = root(thread), part(ns)
-    return Names(f"{below}h/{ns}", f"{below}i/{ns}/", f"{below}o/{ns}/", f"{below}w/{ns}/")
+    return Names(f"{below}h/{ns}", f"{below}i/{ns}/", f"{below}o/{ns}/", f"{below}w/{ns}/", f"{below}c/")
 
 
 def root(thread: str) -> str:

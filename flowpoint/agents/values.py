@@ -13,7 +13,7 @@ Not here: how a value becomes bytes (`serde`), when entries go (`retention`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final, Protocol
@@ -116,8 +116,32 @@ class Values:
         if value is None:  # of what most channels hold that lead from node to node
             return NONE
         data = self._serde.encode(value, thread=thread, channel=channel)
-        if len(data) <= inline_max:
-            return data
+        return data if len(data) <= inline_max else self._save_apart(thread, value, data, out)
+
+    def save_all(
+        self,
+        thread: str,
+        values: Mapping[str, Any],
+        changed: Container[str],
+        changed_max: int,
+        kept_max: int,
+        out: dict[bytes, bytes],
+    ) -> dict[str, Ref]:
+        """The refs of the values of channels, as `save` makes each: spelt out, as every step of a graph has a few."""
+        refs: dict[str, Ref] = {}
+        encode = self._serde.encode
+        for channel, value in values.items():
+            if value is None:
+                refs[channel] = NONE
+                continue
+            data = encode(value, thread=thread, channel=channel)
+            if len(data) > (changed_max if channel in changed else kept_max):
+                refs[channel] = self._save_apart(thread, value, data, out)
+            else:
+                refs[channel] = data
+        return refs
+
+    def _save_apart(self, thread: str, value: Any, data: bytes, out: dict[bytes, bytes]) -> Ref:
         if type(value) is list and len(value) > 1:
             return self._save_list(thread, split_list(data), out)
         return [BLOB, self._named(thread, data, out)]
