@@ -13,7 +13,7 @@ Pure: looks at the index, changes nothing, tells nobody.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
@@ -125,10 +125,21 @@ def in_progress(holder: str | None) -> str:
 def grew_from(earlier: Callable[[Place, str], Record | None], place: Place, id: str, root: str | None) -> bool:
     """Whether a checkpoint is another one, or was made from it by way of others."""
     oldest = None if root is None else earlier(place, root)
-    one = earlier(place, id)
-    while oldest is not None and one is not None and one.header.number > oldest.header.number:
-        one = None if one.header.parent is None else earlier(place, one.header.parent)
-    return oldest is not None and one is not None and one.header.id == root
+    if oldest is None:
+        return False
+    for one in lineage(earlier, place, id):
+        if one.header.number <= oldest.header.number:
+            return one.header.id == root
+    return False
+
+
+def lineage(earlier: Callable[[Place, str], Record | None], place: Place, id: str | None) -> Iterator[Record]:
+    """A checkpoint and what it was made from, the youngest first; each once, should it lead back to itself."""
+    seen: set[str] = set()
+    while id is not None and id not in seen and (one := earlier(place, id)) is not None:
+        yield one
+        seen.add(id)
+        id = one.header.parent
 
 
 def _moved(index: Index, reads: Mapping[Place, str | None]) -> Place | None:

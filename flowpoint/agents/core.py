@@ -29,7 +29,18 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from flowpoint.agents.appending import Appender, World
-from flowpoint.agents.conflicts import MOVES, Claim, Event, OnConflict, Verdict, grew_from, in_progress, judged, token
+from flowpoint.agents.conflicts import (
+    MOVES,
+    Claim,
+    Event,
+    OnConflict,
+    Verdict,
+    grew_from,
+    in_progress,
+    judged,
+    lineage,
+    token,
+)
 from flowpoint.agents.entry_names import Place
 from flowpoint.agents.envelope import PUT, Envelopes, Header, Sealer, Writes
 from flowpoint.agents.kv import Entry, Kv, Section, part
@@ -43,7 +54,7 @@ from flowpoint.agents.stored import LAYOUT, Stored
 from flowpoint.agents.stored_index import StoredIndex
 from flowpoint.agents.task_writes import TaskWrites
 from flowpoint.agents.values import Leaves, Ref, Values, ValueSerde
-from flowpoint.errors import ConcurrentRunError, StorageError
+from flowpoint.errors import BadRecordError, ConcurrentRunError, StorageError
 
 logger = logging.getLogger("flowpoint.agents")
 
@@ -197,7 +208,7 @@ class SaverCore:
 
         Raises:
             ConcurrentRunError: somebody else moved the head (with "raise"), or what this run built on was deleted.
-            BadRecordError: a value cannot be stored; nothing was.
+            BadRecordError: a value cannot be stored, or the checkpoint was made from itself; nothing was stored.
         """
         thread, id_ = place.thread, checkpoint["id"]
         out: dict[bytes, bytes] = {}
@@ -209,9 +220,10 @@ class SaverCore:
         with self.kv.section(part(thread), Section.APPEND):
             self.index.refresh(thread)
             sure = None if run is not None else self._sure(place, id_, parent)
-            older = None if sure is not None else self._earlier(place, id_)
-            if older is not None and parent == id_:
-                parent = older.header.parent
+            older = None
+            if sure is None:
+                older = self._earlier(place, id_)
+                parent = self._checked_parent(place, id_, parent, older)
             self._carry(place, parent, bare["channel_versions"], channels, changed)
             body = self.envelopes.body(bare, metadata, channels, thread)
             if older is not None and older.header.parent == parent and older[1:] == (bare, metadata, channels):
@@ -238,6 +250,24 @@ class SaverCore:
             self.tell(verdict.event)
         if verdict.refusal:
             raise ConcurrentRunError(f"cannot save checkpoint {id_} of thread {thread!r}: {verdict.refusal}")
+
+    def _checked_parent(self, place: Place, id: str, parent: str | None, older: Record | None) -> str | None:
+        """What a checkpoint was made from. One that replaces itself, as a put that is made again, keeps its parent.
+
+        Raises:
+            BadRecordError: the parent was made from the checkpoint, which would be its own ancestor.
+        """
+        before = None if older is None else older.header.parent
+        if parent == id:
+            return before
+        if older is None or parent == before:
+            return parent
+        if any(one.header.id == id for one in lineage(self._earlier, place, parent)):
+            raise BadRecordError(
+                f"cannot save checkpoint {id} of thread {place.thread!r} as made from {parent}: that one was made from "
+                "it; give the new checkpoint an id of its own"
+            )
+        return parent
 
     def _sure(self, place: Place, id: str, parent: str | None) -> StoredIndex | None:
         """The index, if it knows without a look that a put is new and continues the head, and no run has the thread.

@@ -16,6 +16,7 @@ import sqlite3
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from graphlib import CycleError, TopologicalSorter
 from tempfile import SpooledTemporaryFile
 from typing import Any, Final, NamedTuple
 
@@ -97,12 +98,15 @@ def imported(core: SaverCore, lines: Iterable[str]) -> int:
             ) from error
         if thread not in new:
             _check_new(core, thread)
-            new[thread] = _Import([], {})
+            new[thread] = _Import([], {}, {})
         head = _append(core, one, channels, writes)
         new[thread].checkpoints.append((one["ns"], head))
+        new[thread].parents[one["ns"], one["id"]] = one["ns"], one["parent"]
         if one["moved"]:
             new[thread].heads[one["ns"]] = head
         count += 1
+    for thread, made in new.items():
+        _check_lineage(thread, made)
     for thread, made in new.items():
         with core.kv.section(part(thread), Section.APPEND):
             core.log.reveal(thread, made.checkpoints, made.heads, "imported")
@@ -114,6 +118,18 @@ class _Import(NamedTuple):
 
     checkpoints: list[tuple[str, Head]]
     heads: dict[str, Head]
+    parents: dict[tuple[str, str], tuple[str, str | None]]
+
+
+def _check_lineage(thread: str, made: _Import) -> None:
+    try:
+        TopologicalSorter({child: (parent,) for child, parent in made.parents.items()}).prepare()
+    except CycleError as error:
+        _ns, id_ = error.args[1][0]
+        raise UsageError(
+            f"cannot import thread {thread!r}: its checkpoint {id_} is an ancestor of itself; import a file that "
+            "`flowpoint threads export` wrote, as it is"
+        ) from error
 
 
 def sqlite_lines(path: str, serde: ValueSerde, allowed: Iterable[type]) -> Iterator[str]:

@@ -19,6 +19,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from itertools import islice
 from typing import Final
 
 from flowpoint.agents.core import SaverCore
@@ -197,11 +198,15 @@ def _heads(core: SaverCore, thread: str) -> list[Head]:
 
 def _line(records: Records, head: Head, count: int) -> Iterator[int]:
     """The head and its ancestors, `count` in all."""
-    numbers = _numbers(records)
-    number: int | None = head.number
-    while number is not None and count:
+    return islice(_lineage(records, _numbers(records), head.number), count)
+
+
+def _lineage(records: Records, numbers: Mapping[tuple[str, str], int], number: int | None) -> Iterator[int]:
+    """A checkpoint and its ancestors, the youngest first; each once, should it lead back to itself."""
+    seen: set[int] = set()
+    while number is not None and number not in seen:
         yield number
-        count -= 1
+        seen.add(number)
         header = records[number].header
         number = None if header.parent is None else numbers.get((header.ns, header.parent))
 
@@ -228,15 +233,12 @@ def _with_ancestors(records: Records, wanted: Iterable[int]) -> set[int]:
     numbers = _numbers(records)
     kept = set(wanted)
     for start in list(kept):
-        record = records[start]
-        missing = {channel for channel in record.metadata.get(_DELTA) or () if channel not in record.channels}
-        while missing and record.header.parent is not None:
-            number = numbers.get((record.header.ns, record.header.parent))
-            if number is None:
-                break
+        missing = set(records[start].metadata.get(_DELTA) or ())
+        for number in _lineage(records, numbers, start):
             kept.add(number)
-            record = records[number]
-            missing -= record.channels.keys()
+            missing -= records[number].channels.keys()
+            if not missing:
+                break
     return kept
 
 
@@ -246,10 +248,8 @@ def _moved_back(core: SaverCore, thread: str, records: Records, left: Records) -
     heads: dict[str, tuple[int, str]] = {}
     for ns in core.index.namespaces(thread):
         head = core.index.head(thread, ns)
-        number = None if head is None else head.number
-        while number is not None and number not in left:
-            parent = records[number].header.parent
-            number = None if parent is None else numbers.get((ns, parent))
+        line = _lineage(records, numbers, None if head is None else head.number)
+        number = next((one for one in line if one in left), None)
         if number is None:
             number = max((n for n, record in left.items() if record.header.ns == ns), default=None)
         if number is not None:

@@ -39,7 +39,7 @@ from flowpoint.agents.entry_names import Place
 from flowpoint.agents.every_thread import EveryThread
 from flowpoint.agents.reading import Saved
 from flowpoint.agents.serde import TypedSerde
-from flowpoint.errors import UsageError
+from flowpoint.errors import DamagedStoreError, UsageError
 
 T = TypeVar("T")
 
@@ -345,10 +345,22 @@ class _Past:
 
     def __init__(self, core: SaverCore) -> None:
         self._core = core
+        self._seen: set[tuple[Place, str]] = set()
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """See `CoreSaver`."""
+        """See `CoreSaver`.
+
+        Raises:
+            DamagedStoreError: it was asked for already, so that the way back leads in a circle.
+        """
         saved = self._core.get(_place(config), _id(config), for_run=False)
+        if saved is not None:
+            if (saved.place, saved.id) in self._seen:
+                raise DamagedStoreError(
+                    f"cannot read the history of thread {saved.place.thread!r}: checkpoint {saved.id} is an ancestor of "
+                    "itself; go on from another one, or restore the store from a good copy"
+                )
+            self._seen.add((saved.place, saved.id))
         return None if saved is None else _tuple(saved, token(True, saved.place.ns, saved.id))
 
 

@@ -14,7 +14,7 @@ from flowpoint.agents import opening
 from flowpoint.agents.appending import World
 from flowpoint.agents.kv import Entry
 from flowpoint.agents.stored_index import StoredIndex
-from flowpoint.errors import ConcurrentRunError
+from flowpoint.errors import BadRecordError, ConcurrentRunError
 from tests.unit.agents import stores
 from tests.unit.agents.stores import config, open_saver, put
 
@@ -58,7 +58,7 @@ def entries_of(folder: Path, seed: int, on_conflict: str) -> list[Entry]:
             values = {**values, chance.choice("abc"): ["x" * chance.choice((10, 100_000)), number], "branch:to:n": None}
             try:
                 made.append(put(saver, at, values, id=id_, versions=dict.fromkeys(values, number)))
-            except ConcurrentRunError:
+            except (ConcurrentRunError, BadRecordError):
                 continue
             if chance.random() < 0.5:
                 saver.put_writes(made[-1], [("a", number)], f"task-{number}")
