@@ -29,6 +29,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from flowpoint.agents.appending import Appender, World
+from flowpoint.agents.carried import Carried
 from flowpoint.agents.conflicts import (
     MOVES,
     Claim,
@@ -58,7 +59,6 @@ from flowpoint.errors import BadRecordError, ConcurrentRunError, StorageError
 
 logger = logging.getLogger("flowpoint.agents")
 
-_RECENT_MAX: Final = 64
 _NOTED_MAX: Final = 10_000
 _NO_READS: Final[Mapping[Place, str | None]] = MappingProxyType({})
 
@@ -116,8 +116,7 @@ class SaverCore:
                 "no schema: threads of older code are read as they are; give one with Schema.of(builder, version=1)"
             )
         self._noted: set[tuple[str, str]] = set()
-        self._recent: dict[Place, tuple[str, Mapping[str, Any], dict[str, Ref]]] = {}
-        """The last checkpoint that was put in a place: its id, the versions of its channels, and their values."""
+        self.carried = Carried(self._earlier)
 
     def _reader(self, schema: Upgrade | None) -> Reader:
         return Reader(self.kv, self.index, self.envelopes, self.values, schema)
@@ -224,7 +223,7 @@ class SaverCore:
             if sure is None:
                 older = self._earlier(place, id_)
                 parent = self._checked_parent(place, id_, parent, older)
-            self._carry(place, parent, bare["channel_versions"], channels, changed)
+            self.carried.add(place, parent, bare["channel_versions"], channels, changed)
             body = self.envelopes.body(bare, metadata, channels, thread)
             if older is not None and older.header.parent == parent and older[1:] == (bare, metadata, channels):
                 return  # Our own put, whose answer was lost.
@@ -244,7 +243,7 @@ class SaverCore:
                 self.forget()
                 raise
             if not verdict.refusal:
-                self._remember(place, id_, bare["channel_versions"], channels)
+                self.carried.remember(place, id_, bare["channel_versions"], channels)
         # Told when nobody waits for us any more: what listens may take its time, or use the saver itself.
         if verdict.event is not None:
             self.tell(verdict.event)
@@ -315,43 +314,13 @@ class SaverCore:
             log_refusal(place, checkpoint["id"], error)
             raise
 
-    def _carry(
-        self,
-        place: Place,
-        parent: str | None,
-        versions: Mapping[str, Any],
-        channels: dict[str, Ref],
-        changed: Mapping[str, Any],
-    ) -> None:
-        """Take over from the parent what the code did not hand us, of the same version: it may no longer know of it."""
-        if parent is None:
-            return
-        recent = self._recent.get(place)
-        if recent is not None and recent[0] == parent:
-            _, old_versions, old_channels = recent
-        elif versions.keys() <= channels.keys() | changed.keys():
-            return
-        else:
-            record = self._earlier(place, parent)
-            if record is None:
-                return
-            old_versions, old_channels = record.checkpoint["channel_versions"], record.channels
-        for channel in sorted(old_channels.keys() - channels.keys()):
-            if channel in versions and channel not in changed and old_versions.get(channel) == versions[channel]:
-                channels[channel] = old_channels[channel]
-
     def _earlier(self, place: Place, id: str) -> Record | None:
         number = self.index.find(*place, id)
         return None if number is None else self.reader.indexed(place, Head(number, id))
 
-    def _remember(self, place: Place, id: str, versions: Mapping[str, Any], channels: dict[str, Ref]) -> None:
-        if place not in self._recent and len(self._recent) >= _RECENT_MAX:
-            self._recent.clear()
-        self._recent[place] = id, versions, channels
-
     def forget(self) -> None:
         """Forget what was written lately: something was removed."""
-        self._recent.clear()
+        self.carried.forget()
 
     def cut(self, thread: str, kept: Sequence[int], heads: Mapping[str, tuple[int, str]], why: str) -> None:
         """Commit that only these numbers count. To be called in a section for cutting."""
