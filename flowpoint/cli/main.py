@@ -22,6 +22,7 @@ import click
 from flowpoint import __version__
 from flowpoint.cli import failure
 from flowpoint.errors import UsageError
+from flowpoint.host.process_end import end_process
 from flowpoint.model.texts import alike
 
 COMMANDS = {
@@ -133,4 +134,4 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             # A path need not be text in the terminal's encoding, and is shown all the same.
             stream.reconfigure(errors="backslashreplace")
-    sys.exit(execute(sys.argv[1:]))
+    end_process(execute(sys.argv[1:]))

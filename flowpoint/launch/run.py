@@ -19,8 +19,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import uvloop
-
 from flowpoint.coordinator.branch import has_gone_on
 from flowpoint.coordinator.coordinator import Coordinator
 from flowpoint.coordinator.ending import Outcome
@@ -28,6 +26,7 @@ from flowpoint.coordinator.incidents import failure_of
 from flowpoint.coordinator.job import JobToRun, Wishes, widest
 from flowpoint.coordinator.origin import rescaled_to
 from flowpoint.errors import IncompatibleStateError, UsageError
+from flowpoint.host import main_loop
 from flowpoint.host.base import Host
 from flowpoint.host.processes import require_open_files
 from flowpoint.host.system import SystemHost
@@ -80,7 +79,6 @@ def run_job_file(options: RunOptions, view: RunView, on_claimed: Callable[[], No
     host = SystemHost("coordinator", str(home.job(assembled.name).path))
     claim = claim_job(home, assembled.name, ProcessId(host.pid, host.start_time))
     on_claimed()
-    outcome: Outcome | None = None
     try:
         run = _Run(assembled, home, claim, host, view)
     except BaseException:
@@ -88,8 +86,9 @@ def run_job_file(options: RunOptions, view: RunView, on_claimed: Callable[[], No
         claim.let_go()
         raise
     try:
-        outcome = uvloop.run(run.run())
+        return main_loop.run(run.run()).exit_code
     finally:
+        outcome = run.outcome
         state = outcome.state if outcome is not None else JobState.FAILED
         reason = outcome.reason if outcome is not None else "the coordinator ended by an error of its own"
         if outcome is None and claim.is_unrecorded:
@@ -102,7 +101,6 @@ def run_job_file(options: RunOptions, view: RunView, on_claimed: Callable[[], No
             claim.release(
                 told.LAST[state].value, ended=host.wall_ms(), reason=reason, resume=run.resume, totals=run.totals
             )
-    return outcome.exit_code
 
 
 def _has_claimed(assembled: Assembled, home: Home, source: str) -> bool:
@@ -140,11 +138,22 @@ class _Run:
         """What a person types to go on with the job."""
         self.totals: Data = {}
         """The last figures, once there are some."""
+        self.outcome: Outcome | None = None
+        """How the job has ended, from then on: whatever hinders the run in what is left to do."""
         self._has_begun = False  # records have flowed
         self._is_new = False  # its storage knows nothing of it
 
     async def run(self) -> Outcome:
         """Run to the end."""
+        try:
+            outcome = await self._run()
+            self._emit(told.ended(self._assembled.name, outcome, self._log.printed()))
+            return outcome
+        finally:
+            self._log.close()
+            await self._host.close()
+
+    async def _run(self) -> Outcome:
         entries = await self._continued_entries()
         self._is_new = not entries and not self._assembled.options.fresh
         rescaled = self._rescaled(entries)
@@ -159,15 +168,17 @@ class _Run:
         coordinator = Coordinator(self._host, job, self._emit, self._on_workers)
         self._announce(self._changes(job, entries))
         self._interrupts = Interrupts(coordinator.requests, self._emit)
-        try:
-            with self._interrupts:
+        # Also while its local state is removed, which may take a while: how the job has ended must be told.
+        with self._interrupts:
+            try:
                 outcome = await self._run_beside_http(coordinator, job)
-        finally:
-            await self._remove_work(job.work_dir)
-        self.resume = self._resume_command(coordinator)
-        if self._interrupts.reason and outcome.state in (JobState.STOPPED, JobState.CANCELLED):
-            outcome = replace(outcome, reason=self._interrupts.reason)
-        return await self._end(outcome)
+                self.resume = self._resume_command(coordinator)
+                if self._interrupts.reason and outcome.state in (JobState.STOPPED, JobState.CANCELLED):
+                    outcome = replace(outcome, reason=self._interrupts.reason)
+                self.outcome = outcome
+            finally:
+                await self._remove_work(job.work_dir)
+        return outcome
 
     async def _end_at_once(self, end: AlreadyFinished | Refuse) -> Outcome:
         """The commit log says that there is nothing to run, or that it must not go on: nothing is started."""
@@ -183,12 +194,7 @@ class _Run:
             case Refuse(reason):
                 error = IncompatibleStateError(reason)
                 outcome = Outcome(JobState.FAILED, error.exit_code, reason, failure_of(error, 0))
-        return await self._end(outcome)
-
-    async def _end(self, outcome: Outcome) -> Outcome:
-        self._emit(told.ended(self._assembled.name, outcome, self._log.printed()))
-        self._log.close()
-        await self._host.close()
+        self.outcome = outcome
         return outcome
 
     async def _remove_work(self, folder: str) -> None:
