@@ -5,6 +5,7 @@ Not here: the exit codes themselves (`flowpoint.errors`), except those of click 
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -16,13 +17,7 @@ from flowpoint.launch.control import Event
 from flowpoint.model.texts import TRACE_CHARACTERS_MAX, cut
 
 INTERRUPTED = 130
-_PACKAGE = str(Path(__file__).parent.parent)
-
-
-def refuse(sentence: str) -> int:
-    """Say why nothing was done; the exit code for wrong usage."""
-    _say(sentence)
-    return 2
+_PACKAGE = f"{Path(__file__).parent.parent}{os.sep}"
 
 
 def nothing_shown(error: OSError) -> int:

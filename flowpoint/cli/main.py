@@ -23,6 +23,7 @@ from flowpoint import __version__
 from flowpoint.cli import failure
 from flowpoint.errors import UsageError
 from flowpoint.host.process_end import end_process
+from flowpoint.launch.assertions import require_assertions
 from flowpoint.model.texts import alike
 
 COMMANDS = {
@@ -99,9 +100,8 @@ def flowpoint() -> None:
 
 def execute(arguments: Sequence[str]) -> int:
     """Run one command line; returns its exit code."""
-    if not __debug__:
-        return failure.refuse("cannot run under `python -O`: FlowPoint needs its assertions; leave -O out")
     try:
+        require_assertions()
         result = flowpoint.main(
             args=list(arguments), prog_name="flowpoint", standalone_mode=False, obj=tuple(arguments)
         )

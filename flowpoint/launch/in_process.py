@@ -30,6 +30,7 @@ from flowpoint.errors import FlowPointError, JobError
 from flowpoint.host import main_loop
 from flowpoint.host.base import Process
 from flowpoint.host.system import SystemHost
+from flowpoint.launch.assertions import require_assertions
 from flowpoint.launch.config import load_settings
 from flowpoint.launch.interrupts import INTERRUPTED, Interrupts
 from flowpoint.launch.jobfile import JobObject
@@ -135,6 +136,7 @@ def run_in_process(job: JobObject, **flags: Unpack[RunFlags]) -> None:
         FlowPointError: the job is wrong, or it has failed; a user's error as UserCodeError.
         KeyboardInterrupt: somebody has interrupted it, and it has ended.
     """
+    require_assertions()
     with Keyboard() as keyboard:
         outcome = _run_in_loop_of_its_own(_run(job, Wishes(**flags), keyboard))
     if outcome.state is JobState.FAILED:
