@@ -9,6 +9,7 @@ import os
 import sys
 import traceback
 from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -18,6 +19,13 @@ from flowpoint.model.texts import TRACE_CHARACTERS_MAX, cut
 
 INTERRUPTED = 130
 _PACKAGE = f"{Path(__file__).parent.parent}{os.sep}"
+
+
+def show_no_more(stream: TextIO) -> None:
+    """Nobody takes what is written to a stream: what is not shown yet must not be tried again when the process ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def nothing_shown(error: OSError) -> int:

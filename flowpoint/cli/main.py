@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -108,19 +107,14 @@ def execute(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader of our output has had enough (`flowpoint logs x | head`).
-        _show_no_more()
+        failure.show_no_more(sys.stdout)
         return 0
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the main: every error ends here
         if _is_of_output(error):
-            _show_no_more()
+            failure.show_no_more(sys.stdout)
             return failure.nothing_shown(error)
         return failure.report(error, debug="--debug" in arguments)
     return result if isinstance(result, int) else 0
-
-
-def _show_no_more() -> None:
-    """What is not shown yet must not be tried again when the process ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _is_of_output(error: BaseException) -> TypeGuard[OSError]:
