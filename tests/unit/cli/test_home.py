@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -230,6 +231,31 @@ def test_a_record_that_cannot_be_written_has_told_nobody(home: Home, monkeypatch
     assert claim.is_unrecorded
     claim.let_go()
     assert home.known_jobs() == []
+
+
+@pytest.mark.parametrize("how_often", [1, 1000])
+def test_a_lock_on_a_file_that_was_forgotten_meanwhile_does_not_count(
+    home: Home, monkeypatch: pytest.MonkeyPatch, how_often: int
+) -> None:
+    flock, forgotten = fcntl.flock, []
+
+    def forget_first(lock: int, how: int) -> None:
+        if len(forgotten) < how_often:
+            forgotten.append(lock)
+            shutil.rmtree(home.job("words").path)
+        flock(lock, how)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", forget_first)
+        if how_often > 1:
+            with pytest.raises(StorageError, match="it was removed 10 times while it was taken"):
+                claim_job(home, "words", this_process())
+            return
+        claim = claim_job(home, "words", this_process())
+
+    with pytest.raises(UsageError, match="already running"):
+        claim_job(home, "words", this_process())
+    claim.let_go()
 
 
 def test_whoever_takes_the_name_of_a_job_that_is_being_forgotten_keeps_it(
