@@ -27,8 +27,15 @@ def end_process(code: int) -> NoReturn:
         thread.join(max(0.0, until - time.monotonic()))
     if not any(thread.is_alive() for thread in others):
         sys.exit(code)
+    # Nor is anybody waited for who does not take what was printed.
+    flushing = threading.Thread(target=_flush, name="flush", daemon=True)
+    flushing.start()
+    flushing.join(THREADS_SECONDS)
+    os._exit(code)
+
+
+def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         # A full disk behind it, or a reader that has gone, changes nothing any more.
         with suppress(OSError, ValueError):
             stream.flush()
-    os._exit(code)
