@@ -70,8 +70,7 @@ class KeyCell:
             self._take_back()
 
     def _take_back(self) -> None:
-        # The newest first: a key may have been read, cleared and read again.
-        for loan in reversed(self._loans):
+        for loan in self._loans:
             dirty = loan.table.dirty
             if dirty.get(loan.key) is not loan.value or not loan.table.is_same(loan.value, loan.default):
                 continue
