@@ -1,13 +1,16 @@
-"""`run_job_file`: what it leaves behind when it is refused."""
+"""`run_job_file`: what it leaves behind when it is refused, and when it is interrupted at its very end."""
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flowpoint.cli.views import View
 from flowpoint.errors import StorageError
+from flowpoint.host.disk import SystemDisk
 from flowpoint.launch import run
 from flowpoint.launch.claim import claim_job
 from flowpoint.launch.control import RunOptions
@@ -44,3 +47,23 @@ def test_a_run_that_cannot_be_put_together_lets_go_of_the_name(tmp_path: Path, m
     home = Home(tmp_path / "home")
     assert home.known_jobs() == []
     claim_job(home, "words", this_process()).let_go()
+
+
+def test_an_interrupt_while_local_state_is_removed_changes_nothing_of_how_the_job_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove_tree = SystemDisk.remove_tree
+
+    async def interrupted(disk: SystemDisk, path: str) -> None:
+        signal.raise_signal(signal.SIGINT)
+        await remove_tree(disk, path)
+
+    (tmp_path / "words.py").write_text(JOB)
+    monkeypatch.setenv("FLOWPOINT_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(SystemDisk, "remove_tree", interrupted)
+
+    code = run.run_job_file(RunOptions(str(tmp_path / "words.py"), parallelism=1), View(), lambda: None)
+
+    record = Home(tmp_path / "home").job("words").read_run()
+    assert record is not None
+    assert (code, record.outcome) == (0, "finished")
