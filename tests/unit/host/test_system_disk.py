@@ -60,6 +60,17 @@ async def test_what_people_read_follows_their_umask(disk: SystemDisk, tmp_path: 
     assert (mode_of(tmp_path / "out"), mode_of(tmp_path / "out" / "part")) == (0o755, 0o644)
 
 
+@pytest.mark.parametrize("how", ["read", "open"])
+async def test_a_pipe_in_the_place_of_a_file_is_refused_and_keeps_nobody_waiting(
+    disk: SystemDisk, tmp_path: Path, how: str
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(OSError, match="not a regular file"):
+        async with asyncio.timeout(5):
+            await getattr(disk, how)(str(tmp_path / "pipe"))
+
+
 async def test_a_write_that_fails_half_way_is_taken_back_and_can_be_tried_again(
     disk: SystemDisk, tmp_path: Path
 ) -> None:
