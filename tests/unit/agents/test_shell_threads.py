@@ -15,9 +15,11 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, StateGraph
 from langgraph.types import interrupt
 
+from flowpoint.agents.core import SaverCore
+from flowpoint.agents.entry_names import Place
 from flowpoint.agents.every_thread import EveryThread
 from flowpoint.agents.migrations import Convert, Drop
-from flowpoint.agents.reading import Reader
+from flowpoint.agents.reading import Reader, Saved
 from flowpoint.agents.schema import Schema
 from flowpoint.cli.main import execute
 from tests.unit.agents.stores import SAVERS, THREAD, config, each_saver, open_saver, put
@@ -120,6 +122,23 @@ def test_a_thread_that_its_owner_deletes_while_it_is_listed_is_left_out(
         listed = data(capsys, "list", str(tmp_path / "folder"))
 
     assert [one["thread"] for one in listed] == ["stays"]
+
+
+def test_a_checkpoint_that_its_owner_removes_while_it_is_looked_for_is_not_there(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_saver("folder", tmp_path) as owner:
+        id = put(owner, config("t"), {"x": 1})["configurable"]["checkpoint_id"]
+        get = SaverCore.get
+
+        def removed_before_the_second_look(core: SaverCore, place: Place, id: str | None, **how: bool) -> Saved | None:
+            saved = get(core, place, id, **how)
+            return saved if id is None or len(id) < 10 else None
+
+        monkeypatch.setattr(SaverCore, "get", removed_before_the_second_look)
+
+        assert execute(["threads", "show", str(tmp_path / "folder"), "t", "--at", id[-6:]]) == 3
+        assert f"checkpoint {id} of thread 't' has just been removed" in capsys.readouterr().err
 
 
 def test_time_travel_makes_a_fork_that_the_graph_goes_on_from(store: str, capsys: Captured) -> None:
