@@ -331,7 +331,7 @@ class _Database:
         if self._is_unsynced:
             self._dirty.clear()
             self._is_unsynced = False
-            # A failure is no news here: RocksDB refuses every later write, and its caller is told.
+            # A failure is no news here: RocksDB refuses every later write, and the close, and their callers are told.
             with suppress(Exception):
                 self._sync(next(self._writes))
 
@@ -356,13 +356,17 @@ class _Database:
         self._dirty.set()
         if self._flusher is not None:
             self._flusher.join()
-        with self._syncing:  # the binding cannot close a database that a thread is just syncing
-            db, self._db = self._db, None
-            for scan in list(self.scans):
-                scan.close()
-            db.close()
-        if self._secondary is not None:
-            shutil.rmtree(self._secondary, ignore_errors=True)
+        try:
+            with self._syncing:  # the binding cannot close a database that a thread is just syncing
+                db, self._db = self._db, None
+                for scan in list(self.scans):
+                    scan.close()
+                db.close()
+        except Exception as error:
+            raise self.failed("close", error) from error
+        finally:
+            if self._secondary is not None:
+                shutil.rmtree(self._secondary, ignore_errors=True)
 
     @property
     def is_ours(self) -> bool:
