@@ -175,11 +175,10 @@ class Host(Protocol):
         """Run a blocking function beside the loop (a thread; in simulation inline after a delay)."""
 
     async def start_process(self, role: str, args: Sequence[str], log_path: str | None) -> Process:
-        """Start a child that dies with this process. `role` is "worker"; its output goes to `log_path`.
+        """Start a child that dies with this process. `role` is "worker"; its output goes to `log_path`, if that can be.
 
         Raises:
             WorkerLost: the system refuses another process.
-            OSError: the file at `log_path` cannot be opened.
         """
 
     def end_copy(self) -> None:

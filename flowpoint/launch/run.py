@@ -133,6 +133,7 @@ class _Run:
         settings = assembled.settings
         # A worker that does not go over to a new file within this time is dead.
         self._log = JobLog(claim.folder.log, settings.log, apart_seconds=settings.heartbeat.timeout)
+        self._log_trouble = ""
         self._token = secrets.token_hex(16)
         self._socket = claim.socket_address()
         self._interrupts: Interrupts | None = None
@@ -370,8 +371,15 @@ class _Run:
     async def _refresh(self, running: RunningJob) -> None:
         while True:
             self._show_figures(running)
-            self._log.turn_if_due(asyncio.get_running_loop().time())
+            self._look_after_log()
             await asyncio.sleep(REFRESH_SECONDS)
+
+    def _look_after_log(self) -> None:
+        """A trouble that stays is told once."""
+        trouble = self._log.look_after(asyncio.get_running_loop().time())
+        if trouble and trouble != self._log_trouble:
+            self._emit(Event(EventKind.WARNING, trouble))
+        self._log_trouble = trouble
 
     def _show_figures(self, running: RunningJob) -> None:
         if self._view is not None and self._view.shows_figures:

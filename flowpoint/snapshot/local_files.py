@@ -72,6 +72,7 @@ class LocalFiles:
         self._opened = _Tally()
         self._missed = _Tally()
         self._has_complained = False
+        self._has_told_of_stuck = False
 
     def takes(self, name: str) -> bool:
         """Whether there may be a local file of this name: state files of checkpoints have some, and nothing else."""
@@ -161,14 +162,17 @@ class LocalFiles:
         return stay
 
     async def forget(self, doomed: Collection[str]) -> None:
-        """Let go of what the storage has let go of. What cannot be removed is said, and goes before the next attempt."""
+        """Let go of what the storage has let go of. What cannot be removed is said, once, and goes before an attempt."""
         for name in filter(self.takes, doomed):
             try:
                 await self.disk.remove(self.path(name))
             except OSError as error:
-                self._log(
-                    f"cannot remove the local file {self.path(name)} yet, and its space is not free: {_seen(error)}"
-                )
+                if not self._has_told_of_stuck:
+                    self._has_told_of_stuck = True
+                    self._log(
+                        f"cannot remove local state files yet, and their space is not free: {self.path(name)}: "
+                        f"{_seen(error)}; look at the disk that this folder is on"
+                    )
 
 
 def _problem_of(handle: OpenFile, file: StateFile) -> str:

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from flowpoint.host.disk import SystemDisk, make_durable
@@ -166,23 +167,23 @@ async def test_while_a_disk_is_slow_the_loop_and_other_files_go_on(
 
 
 async def test_a_file_that_was_opened_for_nobody_any_more_is_closed(tmp_path: Path) -> None:
-    path = str(tmp_path / "pipe")
-    os.mkfifo(path)
+    path = tmp_path / "state"
+    path.write_bytes(b"0123456789")
+    is_free, loop = threading.Event(), asyncio.get_running_loop()
 
     with ThreadPoolExecutor(1) as executor:
-        opening = asyncio.create_task(SystemDisk(executor).open(path))
+        held = loop.run_in_executor(executor, is_free.wait)
+        opening = asyncio.create_task(SystemDisk(executor).open(str(path)))
         await asyncio.sleep(0)
         opening.cancel()
         await asyncio.wait([opening])
-        # Only now is there a writer, for which opening a pipe waits.
-        writer = os.open(path, os.O_WRONLY)
-        await asyncio.get_running_loop().run_in_executor(executor, lambda: None)
+        is_free.set()
+        await held
+        await loop.run_in_executor(executor, lambda: None)
         await asyncio.sleep(0)
 
     assert opening.cancelled()
-    with pytest.raises(BrokenPipeError):
-        os.write(writer, b"nobody reads")
-    os.close(writer)
+    assert str(path) not in [file.path for file in psutil.Process().open_files()]
 
 
 async def test_an_open_file_stays_readable_when_its_name_is_removed(disk: SystemDisk, tmp_path: Path) -> None:

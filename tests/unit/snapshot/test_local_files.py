@@ -396,18 +396,21 @@ async def test_what_is_deleted_from_the_storage_is_gone_locally(make: Make) -> N
     assert local_files(worker) == {}
 
 
-async def test_a_local_file_that_cannot_be_removed_is_said_and_holds_nothing_up() -> None:
+async def test_that_local_files_cannot_be_removed_is_said_once_and_holds_nothing_up() -> None:
     worker = linked()
-    await worker.storage.put_if_absent(NAME, [b"state"])
+    other = NAME.replace("a1-1", "a1-2")
+    for name in (NAME, other):
+        await worker.storage.put_if_absent(name, [b"state"])
 
     async def gate(kind: str, path: str) -> None:
         if path.startswith(LOCAL):
             raise OSError(errno.EIO, "input/output error")
 
     worker.disk.gate = gate
-    assert await worker.storage.delete(NAME)
+    assert await worker.storage.delete(NAME, other)
 
-    assert "cannot remove the local file" in worker.told[0]
+    assert len(worker.told) == 1
+    assert f"cannot remove local state files yet, and their space is not free: {LOCAL}" in worker.told[0]
 
 
 async def test_retention_lets_go_of_local_files_with_the_files_they_are_of() -> None:
