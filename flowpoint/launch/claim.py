@@ -5,8 +5,9 @@ however it ends, so there is no stale lock and no race between two that start at
 the locked file at once, and `run.json` when it has something to tell: between the two the run is starting (`owner_of`).
 
 Invariants: only the owner writes `run.json`. Only the owner removes the lock file, with all else of the job
-(`launch.forget`); so a lock counts only on the file that is there under that name. The descriptor is not inherited, so a
-worker that outlives its coordinator for a moment does not hold the job.
+(`launch.forget`); so a lock counts only on the file that is there under that name. A person may remove it all the same:
+then the owner takes the name again when it next has something to tell, if nobody else has it. The descriptor is not
+inherited, so a worker that outlives its coordinator for a moment does not hold the job.
 Not here: killing what an earlier run left (the coordinator does, from `Claim.previous`: design rule 8).
 """
 
@@ -30,6 +31,8 @@ SOCKET_PATH_BYTES_MAX = 99
 """The kernel takes 103 (macOS) or 107 (Linux); the contract says under 100."""
 
 _SOCKET = "socket"
+_OWNER_BYTES_MAX = 1000
+"""More than the owner's line in a lock file has."""
 
 
 class Claim:
@@ -56,9 +59,33 @@ class Claim:
         return str(path)
 
     def record(self, record: RunRecord) -> None:
-        """Tell everybody who runs the job."""
+        """Tell everybody who runs the job.
+
+        Raises:
+            StorageError: it cannot be written, or the job has another owner by now.
+        """
+        self._hold_again()
         self._record = record
         _replace(self.folder.run_file, record.to_json())
+
+    def _hold_again(self) -> None:
+        """Somebody may have removed the folder while the job runs: take the name again, unless another has it by now."""
+        folder = self.folder
+        if _is_at(self._lock, folder.lock_file):
+            return
+        with _writing(folder.path):
+            folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            lock = _lock(folder)
+        except UsageError as error:
+            raise StorageError(
+                f"cannot tell who runs the job, since its folder was removed meanwhile: {error}"
+            ) from error
+        owner = os.pread(self._lock, _OWNER_BYTES_MAX, 0)
+        os.close(self._lock)
+        self._lock = lock
+        with _writing(folder.lock_file):
+            os.pwrite(lock, owner, 0)
 
     def record_workers(self, workers: tuple[ProcessId, ...]) -> None:
         """Tell which workers it has. Call it before they are given anything to do."""
