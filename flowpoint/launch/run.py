@@ -38,6 +38,7 @@ from flowpoint.launch.control import Data, Event, EventKind, RunOptions, RunView
 from flowpoint.launch.home import TOTALS, Home, ProcessId, RunRecord
 from flowpoint.launch.interrupts import Interrupts
 from flowpoint.launch.job_log import JobLog
+from flowpoint.launch.own_folders import refuse_removed_place
 from flowpoint.launch.places import check_place, open_place
 from flowpoint.launch.question import ask
 from flowpoint.launch.traits import changes, traits_of
@@ -68,6 +69,7 @@ def run_job_file(options: RunOptions, view: RunView, on_claimed: Callable[[], No
     """
     assembled = assemble(options)
     home = Home.from_environment()
+    refuse_removed_place(assembled.settings.checkpoint.storage, home)
     check_place(assembled.settings.checkpoint.storage)
     require_open_files(assembled.settings.workers)
     if options.source is not None:
@@ -197,7 +199,7 @@ class _Run:
         try:
             await self._host.disk.remove_tree(folder)
         except OSError as error:
-            text = f"cannot remove {folder}: {error.strerror}; it is of no use any more, remove it"
+            text = f"cannot remove {folder}: {error.strerror or error}; it is of no use any more, remove it"
             self._emit(Event(EventKind.WARNING, text))
 
     def was_refused(self, outcome: Outcome) -> bool:
