@@ -123,6 +123,9 @@ class Disk(Protocol):
     async def stat(self, path: str) -> FileStat | None:
         """Facts about a path, or None when nothing is there."""
 
+    async def is_link(self, path: str) -> bool:
+        """Whether a symbolic link is at this path, which every other call follows."""
+
     async def make_dirs(self, path: str, *, private: bool = True) -> None:
         """Make a folder and its parents (durable: parents are synced)."""
 

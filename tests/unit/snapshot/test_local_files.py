@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from flowpoint.errors import SnapshotError, StorageError, StorageLimit
+from flowpoint.host.blocking import BlockingDisk
 from flowpoint.model.manifest import SEAL, StateFile
 from flowpoint.snapshot.copies import copy_state
 from flowpoint.snapshot.local_files import LocalFiles
@@ -444,3 +446,25 @@ async def test_a_name_that_is_lost_with_the_power_is_only_missed(stored: Stored)
     stored.worker.disk.lose_power()
 
     assert await stored.read() == (stored.data, 1)
+
+
+@pytest.mark.parametrize("linked", ["local", "local/shared"])
+async def test_where_the_local_folder_was_made_a_link_to_the_storage_nothing_of_it_is_removed(
+    tmp_path: Path, linked: str
+) -> None:
+    """By a real disk, as only that has links."""
+    root, work = tmp_path / "storage", tmp_path / "work"
+    (root / "shared").mkdir(parents=True)
+    (work / linked).parent.mkdir(parents=True)
+    (work / linked).symlink_to(root / linked.partition("/")[2])
+    disk, told, ids = BlockingDisk(), list[str](), map(str, itertools.count())
+    local = LocalFiles(disk, lambda: next(ids), f"{work}/local", told.append)
+    storage = LocallyKept(FolderStorage(disk, lambda: next(ids), str(root)), local, str(root))
+
+    await storage.put_if_absent(NAME, [b"state"])
+    with pytest.raises(OSError, match=f"{work / linked} is a link, which somebody else has put there: remove it"):
+        await local.keep_only(())
+
+    assert (root / NAME).read_bytes() == b"state"
+    assert os.listdir(root / "shared") == [os.path.basename(NAME)]
+    assert told == []
