@@ -36,7 +36,7 @@ from flowpoint.launch.assembled import Assembled, assemble
 from flowpoint.launch.claim import Claim, claim_job
 from flowpoint.launch.control import Data, Event, EventKind, RunOptions, RunView
 from flowpoint.launch.home import TOTALS, Home, ProcessId, RunRecord
-from flowpoint.launch.interrupts import Interrupts
+from flowpoint.launch.interrupts import Interrupts, as_before
 from flowpoint.launch.job_log import JobLog
 from flowpoint.launch.places import check_place, open_place
 from flowpoint.launch.question import ask
@@ -80,13 +80,19 @@ def run_job_file(options: RunOptions, view: RunView, on_claimed: Callable[[], No
     host = SystemHost("coordinator", str(home.job(assembled.name).path))
     claim = claim_job(home, assembled.name, ProcessId(host.pid, host.start_time))
     on_claimed()
-    outcome: Outcome | None = None
     try:
         run = _Run(assembled, home, claim, host, view)
     except BaseException:
         # Nothing has been recorded: the run before is still the last one.
         claim.let_go()
         raise
+    with as_before():
+        return _run_claimed(run, assembled, home, claim, host)
+
+
+def _run_claimed(run: _Run, assembled: Assembled, home: Home, claim: Claim, host: SystemHost) -> int:
+    """Run to the end, and write down how it ended, or that there was no run."""
+    outcome: Outcome | None = None
     try:
         outcome = uvloop.run(run.run())
     finally:
@@ -159,15 +165,16 @@ class _Run:
         coordinator = Coordinator(self._host, job, self._emit, self._on_workers)
         self._announce(self._changes(job, entries))
         self._interrupts = Interrupts(coordinator.requests, self._emit)
-        try:
-            with self._interrupts:
+        with self._interrupts:
+            try:
                 outcome = await self._run_beside_http(coordinator, job)
-        finally:
-            await self._remove_work(job.work_dir)
-        self.resume = self._resume_command(coordinator)
-        if self._interrupts.reason and outcome.state in (JobState.STOPPED, JobState.CANCELLED):
-            outcome = replace(outcome, reason=self._interrupts.reason)
-        return await self._end(outcome)
+            finally:
+                self._interrupts.settle()
+                await self._remove_work(job.work_dir)
+            self.resume = self._resume_command(coordinator)
+            if self._interrupts.reason and outcome.state in (JobState.STOPPED, JobState.CANCELLED):
+                outcome = replace(outcome, reason=self._interrupts.reason)
+            return await self._end(outcome)
 
     async def _end_at_once(self, end: AlreadyFinished | Refuse) -> Outcome:
         """The commit log says that there is nothing to run, or that it must not go on: nothing is started."""
