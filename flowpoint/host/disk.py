@@ -129,11 +129,7 @@ class SystemOpenFile:
     """A file open for reading."""
 
     def __init__(self, path: str) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        if stat.S_ISDIR(os.fstat(self._descriptor).st_mode):
-            # It can be opened, but not read.
-            self.close()
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        self._descriptor = open_existing(path)
 
     def read_at(self, offset: int, size: int) -> bytes:
         """See `host.base.OpenFile`."""
@@ -229,9 +225,25 @@ def make_durable(descriptor: int) -> None:
     os.fsync(descriptor)
 
 
+def open_existing(path: str) -> int:
+    """A descriptor to read a file by. What is none is refused: a pipe would keep whoever opens it waiting for ever.
+
+    Raises:
+        OSError: it is not there, cannot be opened, or is no regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    raise OSError(errno.EINVAL, "not a regular file", path)
+
+
 def read(path: str, offset: int, size: int) -> bytes:
     """Open, read and close in one hop: between two hops the loop may be busy with a batch for milliseconds."""
-    with open(path, "rb") as file:
+    with open(open_existing(path), "rb") as file:
         file.seek(offset)
         return file.read(size)
 

@@ -7,7 +7,7 @@ A job that waits to be restarted has nothing in flight that a last checkpoint co
 cancelled at the first signal. So is one that fails again on the way to its last checkpoint, unless it restarts at once.
 Nothing is lost by that: the next run goes on from the newest checkpoint.
 
-A job that has ended is past asking: what is left is to write down how, which no signal cuts short (`settle`).
+A job that has ended is past asking: what is left is to write down how, which no signal cuts short (`as_before`).
 
 Not here: what stopping and cancelling are (`protocol.job`); `flowpoint stop`, which waits until records flow again.
 """
@@ -59,7 +59,6 @@ class Interrupts:
         self._count = 0
         self._waits = False
         self._is_cancelled = False
-        self._is_settled = False
         self._handled: list[int] = []
         self.reason = ""
         """Why the job was asked to stop, where that is not plain to whoever asked."""
@@ -81,14 +80,8 @@ class Interrupts:
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_IGN)
 
-    def settle(self) -> None:
-        """The job has ended: signals that come from now on ask for nothing."""
-        self._is_settled = True
-
     def interrupt(self) -> None:
         """A signal has come."""
-        if self._is_settled:
-            return
         self._count += 1
         if self._count > 1 or self._waits:
             self._cancel()

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import msgpack
 
-from flowpoint.codec.key_types import key_types
+from flowpoint.codec.key_types import key_shapes, key_types
 from flowpoint.errors import BadRecordError, StorageError
 from flowpoint.model.elements import WATERMARK_MIN, Barrier
 from flowpoint.model.manifest import StateFile, SubtaskState
@@ -147,7 +147,7 @@ class KeyedPart:
     def _check_keys(self) -> None:
         """Nothing with keys of another type than the stored ones may get into a snapshot that counts."""
         if self.stored_keys:
-            seen = key_types(self.seen_keys())
+            seen = key_types(key_shapes(self.seen_keys()))
             if seen:
                 refuse_other_keys(self.uid, self.stored_keys, seen)
                 self.stored_keys = frozenset()

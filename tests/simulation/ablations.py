@@ -20,10 +20,12 @@ from xxhash import xxh3_64_hexdigest
 from flowpoint.connectors.part_writer import PartWriter
 from flowpoint.coordinator import publishing as publishing_module
 from flowpoint.coordinator.checkpoints import Checkpoints
+from flowpoint.coordinator.choosing import Choosing
 from flowpoint.coordinator.coordinator import Coordinator
 from flowpoint.coordinator.housekeeping import Housekeeping
+from flowpoint.coordinator.local_recovery import LocalUse
 from flowpoint.coordinator.orders import Orders
-from flowpoint.coordinator.prepare import Preparation, PreparedAttempt
+from flowpoint.coordinator.prepare import Preparation
 from flowpoint.coordinator.publishing import Publishing
 from flowpoint.model import messages
 from flowpoint.model.manifest import StateFile, SubtaskState
@@ -387,10 +389,10 @@ def local_files_not_proved(patch: pytest.MonkeyPatch) -> None:
 def local_damage_is_the_checkpoints(patch: pytest.MonkeyPatch) -> None:
     """A checkpoint is passed over for what is wrong with a local file."""
 
-    def pass_over(self: Preparation, prepared: PreparedAttempt, how: str) -> None:
-        self._damaged[prepared.restored_directory] = how
+    def pass_over(self: Choosing, directory: str, local: LocalUse, how: str) -> None:
+        self._damaged[directory] = how
 
-    patch.setattr(Preparation, "found_damage", pass_over)
+    patch.setattr(Choosing, "found_damage", pass_over)
 
 
 ABLATIONS = (
