@@ -35,7 +35,7 @@ from flowpoint.launch.assembled import Assembled, assemble
 from flowpoint.launch.claim import Claim, claim_job
 from flowpoint.launch.control import Data, Event, EventKind, RunOptions, RunView
 from flowpoint.launch.home import TOTALS, Home, ProcessId, RunRecord
-from flowpoint.launch.interrupts import Interrupts
+from flowpoint.launch.interrupts import Interrupts, as_before
 from flowpoint.launch.job_log import JobLog
 from flowpoint.launch.own_folders import refuse_removed_place
 from flowpoint.launch.places import check_place, open_place
@@ -89,13 +89,14 @@ def run_job_file(options: RunOptions, view: RunView, on_claimed: Callable[[], No
         claim.let_go()
         raise
     try:
-        return main_loop.run(run.run()).exit_code
+        with as_before():
+            try:
+                return main_loop.run(run.run()).exit_code
+            finally:
+                run.give_up_name()
     finally:
-        try:
-            run.give_up_name()
-        finally:
-            # Last, as it waits for whoever reads.
-            run.shown.close()
+        # Last, as it waits for whoever reads: a signal ends that.
+        run.shown.close()
 
 
 def _has_claimed(assembled: Assembled, home: Home, source: str) -> bool:
