@@ -240,8 +240,9 @@ class SaverCore:
                 sure.append(header, self.envelopes.commit(header, body), blobs, sync)
             else:
                 verdict = self._put_judged(place, header, body, blobs, older, token, sync, run)
+                number = self.index.tip(thread)
             if not verdict.refusal:
-                self.carried.remember(place, id_, self.index.tip(thread), bare["channel_versions"], channels)
+                self.carried.remember(place, id_, number, bare["channel_versions"], channels)
         # Told when nobody waits for us any more: what listens may take its time, or use the saver itself.
         if verdict.event is not None:
             self.tell(verdict.event)
