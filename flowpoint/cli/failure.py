@@ -18,6 +18,9 @@ from flowpoint.launch.control import Event
 from flowpoint.model.texts import TRACE_CHARACTERS_MAX, cut
 
 INTERRUPTED = 130
+_AUTHORS = frozenset({"UserCodeError", "TransientError"})
+"""Kinds of failures whose traceback is that of the job author's code."""
+
 _PACKAGE = f"{Path(__file__).parent.parent}{os.sep}"
 
 
@@ -71,7 +74,7 @@ def report_failed_job(event: Event, *, debug: bool) -> None:
     """Tell on stderr why a job failed. The error came from a worker as data, and so did its traceback."""
     _say(event.text)
     trace = str(event.data.get("trace") or "")
-    if trace and (debug or event.data.get("kind") == "UserCodeError"):
+    if trace and (debug or event.data.get("kind") in _AUTHORS):
         print(trace.rstrip("\n"), file=sys.stderr)
 
 
