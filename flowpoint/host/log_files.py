@@ -46,6 +46,9 @@ def turn(path: Path, backups: int) -> None:
     Raises:
         OSError: it could not be done, or only in part: then the log is the same file as before.
     """
+    for number in _numbers(path):
+        if number > backups:  # there were to be more of them once
+            _numbered(path, number).unlink(missing_ok=True)
     empty, aside, first = _hidden(path, "new"), _hidden(path, "old"), _numbered(path, 1)
     for left in (empty, aside):
         left.unlink(missing_ok=True)
@@ -62,9 +65,7 @@ def turn(path: Path, backups: int) -> None:
 
 def files_of(path: Path) -> list[Path]:
     """The files of a log that are there, newest first. Others may turn it meanwhile."""
-    pattern = re.compile(rf"{re.escape(path.name)}\.(\d+)")
-    numbers = sorted(int(match[1]) for name in os.listdir(path.parent) if (match := pattern.fullmatch(name)))
-    return [path, *(_numbered(path, number) for number in numbers)]
+    return [path, *(_numbered(path, number) for number in _numbers(path))]
 
 
 def move_streams(before: int, after: int) -> None:
@@ -72,6 +73,11 @@ def move_streams(before: int, after: int) -> None:
     for stream in _STREAMS:
         if os.path.samestat(os.fstat(stream), os.fstat(before)):
             os.dup2(after, stream)
+
+
+def _numbers(path: Path) -> list[int]:
+    pattern = re.compile(rf"{re.escape(path.name)}\.([1-9]\d*)")
+    return sorted(int(match[1]) for name in os.listdir(path.parent) if (match := pattern.fullmatch(name)))
 
 
 def _numbered(path: Path, number: int) -> Path:

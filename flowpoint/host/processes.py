@@ -66,6 +66,7 @@ class SystemProcess:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self._start_time = start_time_of(process.pid)
+        self._has_ended = False
 
     @property
     def pid(self) -> int:
@@ -78,9 +79,12 @@ class SystemProcess:
         return self._start_time
 
     async def wait(self) -> int:
-        """See `host.base.Process`. What it has started itself, and left behind, is ended."""
+        """See `host.base.Process`. What it has started itself, and left behind, is ended when it ends."""
         code = await self._process.wait()
-        _kill_group(self._process.pid)
+        if not self._has_ended:
+            # Not once more by whoever asks later: then the number may be that of somebody else's group.
+            self._has_ended = True
+            _kill_group(self._process.pid)
         return code
 
     def kill(self) -> None:

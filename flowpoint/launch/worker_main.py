@@ -77,8 +77,7 @@ def main() -> None:
     arguments = json.loads(sys.argv[1])
     die_with_parent(arguments["parent"])
     allow_open_files()
-    import uvloop
-
+    from flowpoint.host import main_loop
     from flowpoint.host.log_files import start_following
     from flowpoint.host.log_streams import make_lossy
     from flowpoint.host.system import SystemHost
@@ -111,7 +110,7 @@ def main() -> None:
         )
         await host.close()
 
-    uvloop.run(run())
+    main_loop.run(run())
     with suppress(OSError, ValueError):
         sys.stdout.flush()
     # A user's blocked thread must not keep a worker that has done its duty alive.

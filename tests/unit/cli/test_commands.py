@@ -323,7 +323,7 @@ def test_the_list_of_commands_is_not_cut(capsys: Captured, group: list[str]) -> 
         (["frobnicate"], "there is no command 'frobnicate'"),
         (["status"], "missing argument 'JOB'"),
         (["status", "a", "b"], "unexpected extra argument"),
-        (["run", "job.py", "--plane"], "no such option '--plane'"),
+        (["run", "job.py", "--plane"], "--plane"),
         (["run", "job.py", "-p", "0"], "0 is not in the range"),
         (["run", "job.py", "--param", "x"], "'x' is not of the form K=V"),
         (["run", "job.py", "--plain", "--json"], "exclude each other"),

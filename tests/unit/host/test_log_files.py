@@ -145,3 +145,15 @@ def test_a_process_goes_over_to_the_new_file_but_leaves_alone_what_was_sent_else
     assert (path.parent / "aside").read_text() == "error three\n"
     for descriptor in (told, tells, log):
         os.close(descriptor)
+
+
+def test_a_turn_removes_what_is_more_than_the_backups_that_are_wanted_by_now(path: Path) -> None:
+    for number in range(6):
+        path.write_text(f"{number}\n")
+        turn(path, 5)
+    (path.parent / "log.old").touch()
+    (path.parent / "log.01").touch()
+
+    turn(path, 2)
+
+    assert sorted(os.listdir(path.parent)) == ["log", "log.01", "log.1", "log.2", "log.old"]

@@ -95,6 +95,22 @@ def test_a_killed_child_is_reported_to_everyone_who_waits(make_module: MakeModul
     run(check())
 
 
+def test_only_whoever_sees_a_child_end_ends_what_it_has_left(
+    make_module: MakeModule, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups: list[int] = []
+    monkeypatch.setattr(os, "killpg", lambda leader, _: groups.append(leader))
+
+    async def check() -> None:
+        child = await processes.start_process(make_module("pass"), [], None)
+        await asyncio.gather(child.wait(), child.wait())
+        # A session has gone meanwhile in which the job was rescaled: the number may be that of somebody else's group.
+        await child.wait()
+        assert groups == [child.pid]
+
+    run(check())
+
+
 def test_pid_and_start_time_are_those_of_the_child(make_module: MakeModule, run: Run) -> None:
     async def check() -> None:
         child = await processes.start_process(make_module("import time; time.sleep(60)"), [], None)

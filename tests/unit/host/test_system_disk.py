@@ -15,10 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 
-from flowpoint.host.disk import SystemDisk, make_durable
+from flowpoint.host import disk as disk_of_the_system
+from flowpoint.host.disk import SystemDisk, make_durable, open_existing
 
 
 @pytest.fixture
@@ -166,24 +166,31 @@ async def test_while_a_disk_is_slow_the_loop_and_other_files_go_on(
     await other.close()
 
 
-async def test_a_file_that_was_opened_for_nobody_any_more_is_closed(tmp_path: Path) -> None:
+async def test_a_file_that_was_opened_for_nobody_any_more_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "state"
     path.write_bytes(b"0123456789")
-    is_free, loop = threading.Event(), asyncio.get_running_loop()
+    may_open, opened = threading.Event(), []
 
+    def open_late(path: str) -> int:
+        may_open.wait()
+        opened.append(open_existing(path))
+        return opened[-1]
+
+    monkeypatch.setattr(disk_of_the_system, "open_existing", open_late)
     with ThreadPoolExecutor(1) as executor:
-        held = loop.run_in_executor(executor, is_free.wait)
         opening = asyncio.create_task(SystemDisk(executor).open(str(path)))
         await asyncio.sleep(0)
         opening.cancel()
         await asyncio.wait([opening])
-        is_free.set()
-        await held
-        await loop.run_in_executor(executor, lambda: None)
+        may_open.set()
+        await asyncio.get_running_loop().run_in_executor(executor, lambda: None)
         await asyncio.sleep(0)
 
     assert opening.cancelled()
-    assert str(path) not in [file.path for file in psutil.Process().open_files()]
+    with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+        os.fstat(*opened)
 
 
 async def test_an_open_file_stays_readable_when_its_name_is_removed(disk: SystemDisk, tmp_path: Path) -> None:

@@ -332,6 +332,23 @@ async def test_a_local_file_that_cannot_be_opened_is_passed_over(stored: Stored)
     assert "cannot open" in stored.worker.told[0]
 
 
+async def test_when_one_of_several_files_cannot_be_opened_the_others_are_closed(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[object] = []
+
+    def close(file: object) -> None:
+        closed.append(file)
+
+    monkeypatch.setattr("tests.unit.snapshot.fakes.MemoryOpenFile.close", close)
+    missing = replace(stored.file, path="shared/counts-0-a1-99.delta")
+
+    with pytest.raises(SnapshotError, match="it is missing"):
+        await open_files(stored.worker.storage, [stored.file, missing], stored.worker.local)
+
+    assert len(closed) == 1
+
+
 async def test_what_cannot_be_read_of_a_local_file_later_is_damage_and_of_the_storage_it_is_not(
     stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -413,6 +430,23 @@ async def test_that_local_files_cannot_be_removed_is_said_once_and_holds_nothing
 
     assert len(worker.told) == 1
     assert f"cannot remove local state files yet, and their space is not free: {LOCAL}" in worker.told[0]
+
+
+async def test_a_link_that_is_made_while_its_file_is_deleted_does_not_stay() -> None:
+    """Else it would keep the space of the file, and nobody would ever look for it again."""
+    worker = linked()
+    await worker.storage.put_if_absent(NAME, [b"state"])
+    await worker.disk.remove(f"{LOCAL}/{NAME}")
+
+    async def link_at_the_last_moment(kind: str, path: str) -> None:
+        if (kind, path) == ("remove", f"{ROOT}/{NAME}"):
+            worker.disk.gate = None
+            await worker.disk.link(f"{ROOT}/{NAME}", f"{LOCAL}/{NAME}")
+
+    worker.disk.gate = link_at_the_last_moment
+    await worker.storage.delete(NAME)
+
+    assert local_files(worker) == {}
 
 
 async def test_retention_lets_go_of_local_files_with_the_files_they_are_of() -> None:
