@@ -31,6 +31,7 @@ from weakref import WeakSet
 import rocksdict
 
 from flowpoint.agents.holders import Holders, LocalHolders
+from flowpoint.agents.kinds import is_rocks, require_rocks_or_none
 from flowpoint.agents.kv import Entry, Part, Section, after
 from flowpoint.agents.remembered import Remembered
 from flowpoint.errors import DamagedStoreError, StorageError, StoreInUseError, UsageError
@@ -63,6 +64,7 @@ class RocksKv:
         Raises:
             StoreInUseError: another process has it open for writing.
             StorageError: it cannot be opened.
+            UsageError: there is no store, and it is to be read; or it is one of another kind.
         """
         self._path = os.path.realpath(path)
         self._read_only = read_only
@@ -160,6 +162,11 @@ class RocksKv:
         """See `Kv`."""
         self._writing().write(puts, deletes, sync)
 
+    def settle(self, keys: Iterable[str], *, sync: bool) -> None:
+        """See `Kv`: what is written later is later in the log."""
+        if sync:
+            self._writing().settle()
+
     def _writing(self) -> _Database:
         if self._read_only:
             raise UsageError(f"cannot write to {self._path}: it was opened read-only; open it for writing")
@@ -224,12 +231,19 @@ class _Database:
         self._flusher: threading.Thread | None = None
 
     def _open(self) -> rocksdict.Rdict:
+        require_rocks_or_none(self._path)
         if self._secondary is not None:
-            if not os.path.exists(os.path.join(self._path, "CURRENT")):
+            if not is_rocks(self._path):
                 raise UsageError(f"cannot open {self._path}: there is no store of threads; check the path")
             access = rocksdict.AccessType.secondary(self._secondary)
         else:
-            os.makedirs(self._path, mode=0o700, exist_ok=True)
+            try:
+                os.makedirs(self._path, mode=0o700, exist_ok=True)
+            except OSError as error:
+                raise StorageError(
+                    f"cannot make the folder {self._path}: {error.strerror}; give the path of a folder, or of one that "
+                    "can be made"
+                ) from error
             access = rocksdict.AccessType.read_write()
         try:
             db = rocksdict.Rdict(self._path, self.options, access_type=access)
@@ -274,7 +288,7 @@ class _Database:
         try:
             db.write(batch)
         except Exception as error:
-            raise self.failed("write", error) from error
+            raise self._unknown(error) from error
         if sync or not self._is_unsynced:
             self._written(sync)
 
@@ -285,18 +299,22 @@ class _Database:
         except (StorageError, UsageError):
             raise
         except Exception as error:
-            raise self.failed("write", error) from error
+            raise self._unknown(error) from error
         if sync or not self._is_unsynced:
             self._written(sync)
 
     def _written(self, sync: bool) -> None:
         if sync:
-            try:
-                self._sync(next(self._writes))
-            except Exception as error:
-                raise self.failed("write", error) from error
+            self.settle()
         else:
             self._flush_soon()
+
+    def settle(self) -> None:
+        """Make what was written until now durable."""
+        try:
+            self._sync(next(self._writes))
+        except Exception as error:
+            raise self._unknown(error) from error
 
     def catch_up(self) -> None:
         """See what the writer has written."""
@@ -349,7 +367,8 @@ class _Database:
         self._users -= 1
         if self._users or self._db is None or os.getpid() != self._pid:
             return
-        _open.pop(self._path, None)
+        if self._secondary is None:
+            _open.pop(self._path, None)
         self._ended.set()
         if self._secondary is None:
             self._sync_rest()
@@ -376,6 +395,11 @@ class _Database:
     def add_user(self) -> None:
         """One more handle."""
         self._users += 1
+
+    def _unknown(self, error: Exception) -> StorageError:
+        """What to raise for a write that failed: whether it is there, nobody can tell without a look."""
+        self.remembered.forget()
+        return self.failed("write", error)
 
     def failed(self, what: str, error: Exception) -> StorageError:
         """What to raise for an exception of the binding."""

@@ -49,6 +49,7 @@ from flowpoint.protocol.recovery import (
 )
 from flowpoint.runtime.contracts import ConnectorContext, HostClock, Sink
 from flowpoint.runtime.failures import naming
+from flowpoint.runtime.splits import checked_splits
 from flowpoint.snapshot import names
 from flowpoint.snapshot.commit_log import CommitLog
 from flowpoint.snapshot.retention import Cleaner, sweep_finished
@@ -364,7 +365,7 @@ class Preparation:
         if uid not in self._splits:
             source = self.job.operators[uid].function
             with naming(uid, "splits()"):
-                self._splits[uid] = [(split.id, split.data) for split in await self._host.run_blocking(source.splits)]
+                self._splits[uid] = checked_splits(uid, await self._host.run_blocking(source.splits))
         return self._splits[uid]
 
     def _place(self) -> dict[SubtaskId, int]:
