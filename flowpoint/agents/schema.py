@@ -37,6 +37,7 @@ from flowpoint.agents.sends import follow
 from flowpoint.agents.stored import PendingWrite, Stored, StoredObject, graph_path
 from flowpoint.agents.types import types_of
 from flowpoint.errors import ConfigError, FlowPointError, SchemaError
+from flowpoint.model.texts import with_article
 
 __all__ = ["CheckReport", "Schema"]
 
@@ -320,8 +321,8 @@ def _leave_out_of_input(stored: Stored, shape: GraphShape) -> None:
     for name, found in unread.items():
         if found is not None:
             stored.note(
-                f"the input has a {found.type_name} under {name!r}, which the code cannot read: it is left out, as the "
-                "graph has no such key"
+                f"the input has {with_article(found.type_name)} under {name!r}, which the code cannot read: it is "
+                "left out, as the graph has no such key"
             )
     kept = {name: value for name, value in waiting.items() if unread.get(name) is None}
     stored.channels = {**stored.channels, START: kept}
