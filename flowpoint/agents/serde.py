@@ -80,8 +80,8 @@ class StrictSerde:
             raise UnknownTypeError(
                 f"cannot save channel {channel!r} of thread {thread!r}: its value holds an instance of "
                 f"{error.type_name}, "
-                f"which is not declared; use the class in an annotation of the graph's state, or list it in `types` of "
-                f"the saver",
+                f"which is not declared; give the saver types=types_of(builder) and use the class in an annotation of the "
+                f"graph's state, or list it in `types`",
                 error.type_name,
             ) from None
         except BadRecordError as error:
