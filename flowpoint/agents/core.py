@@ -42,7 +42,7 @@ from flowpoint.agents.conflicts import (
     lineage,
     token,
 )
-from flowpoint.agents.entry_names import Place
+from flowpoint.agents.entry_names import Place, commit_name
 from flowpoint.agents.envelope import PUT, Envelopes, Header, Sealer, Writes
 from flowpoint.agents.kv import Entry, Kv, Section, part
 from flowpoint.agents.log import Index
@@ -55,7 +55,7 @@ from flowpoint.agents.stored import LAYOUT, Stored
 from flowpoint.agents.stored_index import StoredIndex
 from flowpoint.agents.task_writes import TaskWrites
 from flowpoint.agents.values import Leaves, Ref, Values, ValueSerde
-from flowpoint.errors import BadRecordError, ConcurrentRunError, StorageError
+from flowpoint.errors import BadRecordError, ConcurrentRunError
 
 logger = logging.getLogger("flowpoint.agents")
 
@@ -116,7 +116,7 @@ class SaverCore:
                 "no schema: threads of older code are read as they are; give one with Schema.of(builder, version=1)"
             )
         self._noted: set[tuple[str, str]] = set()
-        self.carried = Carried(self._earlier)
+        self.carried = Carried(self._earlier, self._number)
 
     def _reader(self, schema: Upgrade | None) -> Reader:
         return Reader(self.kv, self.index, self.envelopes, self.values, schema)
@@ -226,24 +226,23 @@ class SaverCore:
             self.carried.add(place, parent, bare["channel_versions"], channels, changed)
             body = self.envelopes.body(bare, metadata, channels, thread)
             if older is not None and older.header.parent == parent and older[1:] == (bare, metadata, channels):
-                return  # Our own put, whose answer was lost.
+                # Our own put, whose answer was lost, perhaps since it could not be synced.
+                self.kv.settle([commit_name(thread, older.header.number)], sync=sync)
+                return
             nonce, at = self.world.new_nonce(), self.world.wall_ms()
             version = self._version if version is None else version
             # As it will be unless the verdict is against it, or somebody else comes first.
             number = self.index.tip(thread) + 1
             header = Header(PUT, number, nonce, at, thread, place.ns, id_, parent, True, version)
             blobs = self.values.missing(thread, out) if out else []
-            try:
-                if sure is not None:
-                    verdict = MOVES
-                    sure.append(header, self.envelopes.commit(header, body), blobs, sync)
-                else:
-                    verdict = self._put_judged(place, header, body, blobs, older, token, sync, run)
-            except StorageError:
-                self.forget()
-                raise
+            if sure is not None:
+                verdict = MOVES
+                sure.append(header, self.envelopes.commit(header, body), blobs, sync)
+            else:
+                verdict = self._put_judged(place, header, body, blobs, older, token, sync, run)
+                number = self.index.tip(thread)
             if not verdict.refusal:
-                self.carried.remember(place, id_, bare["channel_versions"], channels)
+                self.carried.remember(place, id_, number, bare["channel_versions"], channels)
         # Told when nobody waits for us any more: what listens may take its time, or use the saver itself.
         if verdict.event is not None:
             self.tell(verdict.event)
@@ -314,18 +313,14 @@ class SaverCore:
             log_refusal(place, checkpoint["id"], error)
             raise
 
+    def _number(self, place: Place, id: str) -> int | None:
+        """The number of a checkpoint, which is the head as a rule."""
+        head = self.index.head(*place)
+        return head.number if head is not None and head.id == id else self.index.find(*place, id)
+
     def _earlier(self, place: Place, id: str) -> Record | None:
         number = self.index.find(*place, id)
         return None if number is None else self.reader.indexed(place, Head(number, id))
-
-    def forget(self) -> None:
-        """Forget what was written lately: something was removed."""
-        self.carried.forget()
-
-    def cut(self, thread: str, kept: Sequence[int], heads: Mapping[str, tuple[int, str]], why: str) -> None:
-        """Commit that only these numbers count. To be called in a section for cutting."""
-        self.log.cut(thread, kept, heads, why)
-        self.forget()
 
     # ------------------------------------------------------------------ runs in progress
 

@@ -26,6 +26,7 @@ from flowpoint.agents.envelope import PUT, Header, Writes
 from flowpoint.agents.every_thread import EveryThread
 from flowpoint.agents.kv import Section, part
 from flowpoint.agents.remembered import Head
+from flowpoint.agents.removing import remove_writes
 from flowpoint.agents.retention import records_of
 from flowpoint.agents.values import Raw, ValueSerde
 from flowpoint.errors import UsageError
@@ -99,6 +100,7 @@ def imported(core: SaverCore, lines: Iterable[str]) -> int:
         if thread not in new:
             _check_new(core, thread)
             new[thread] = _Import([], {}, {})
+        remove_writes(core, thread, [(one["ns"], one["id"])])
         head = _append(core, one, channels, writes)
         new[thread].checkpoints.append((one["ns"], head))
         new[thread].parents[one["ns"], one["id"]] = one["ns"], one["parent"]

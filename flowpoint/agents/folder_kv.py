@@ -39,6 +39,7 @@ _CHECKSUM_BYTES: Final = 8
 _STRIPES: Final = 256
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MADE_MAX: Final = 10_000
+_LASTING_MAX: Final = 20_000
 _THREAD_DEPTH: Final = 2  # of t/<thread>
 
 
@@ -69,6 +70,8 @@ class FolderKv:
         self._pid = os.getpid()
         self._closed = False
         self._made: set[str] = set()
+        self._lasting: set[str] = set()
+        """Keys of which it is known that they are synced, as far as they were asked for."""
         self._stripes = [threading.RLock() for _ in range(_STRIPES)]
         self._opening: _Opening | None = None
         require_folder_or_none(self._root)
@@ -193,6 +196,7 @@ class FolderKv:
         self._writable()
         for folder in {self._put(name, data)[1] for name, data in beside}:
             self._sync_folder(folder)
+        self._lasts(name for name, _data in beside)
         created, folder = self._put(key, value)
         self._sync_folder(folder)
         self._remove(gone)
@@ -204,6 +208,13 @@ class FolderKv:
         for folder in {self._put(name, data)[1] for name, data in puts}:
             self._sync_folder(folder)
         self._remove(deletes)
+
+    def settle(self, keys: Iterable[str], *, sync: bool) -> None:
+        """See `Kv`: a name that another has made, or tried to, may not be synced."""
+        unknown = set(keys) - self._lasting
+        for folder in {os.path.dirname(self._path(key)) for key in unknown}:
+            self._sync_folder(folder)
+        self._lasts(unknown)
 
     @contextmanager
     def section(self, thread: Part, kind: Section) -> Iterator[None]:
@@ -314,6 +325,12 @@ class FolderKv:
             self._make_folder(parent)
             self._files.make_folder(path)
 
+    def _lasts(self, keys: Iterable[str]) -> None:
+        """Remember that they are synced."""
+        if len(self._lasting) >= _LASTING_MAX:
+            self._lasting.clear()
+        self._lasting.update(keys)
+
     def _sync_folder(self, path: str) -> None:
         try:
             self._files.sync_folder(path)
@@ -327,6 +344,7 @@ class FolderKv:
         folders = set()
         for key in keys:
             path = self._path(key)
+            self._lasting.discard(key)
             folders.add(os.path.dirname(path))
             try:
                 self._files.remove(path)

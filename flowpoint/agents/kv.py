@@ -86,6 +86,12 @@ class Kv(Protocol):
     def write(self, puts: Iterable[Entry], deletes: Iterable[str] = (), *, sync: bool = True) -> None:
         """Put, replacing, and delete, in this order."""
 
+    def settle(self, keys: Iterable[str], *, sync: bool) -> None:
+        """See to it that these entries, which are there, survive a loss of power before any that is put from now on does.
+
+        Who has put them may not have come so far. With `sync` they do so when this returns.
+        """
+
     def section(self, thread: Part, kind: Section) -> AbstractContextManager[None]:
         """A stretch of work on one thread."""
 

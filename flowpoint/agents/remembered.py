@@ -81,6 +81,13 @@ class Remembered:
             if appends == self.appends and (known := self.known(place)).greatest is None:
                 known.greatest = greatest
 
+    def forget(self) -> None:
+        """Begin anew: of something that was written nobody can tell whether it is there."""
+        with self.lock:
+            self.appends += 1
+            self.tips.clear()
+            self.places.clear()
+
     def known(self, place: tuple[str, str]) -> Known:
         """What is remembered of a place, to be changed by a caller who holds the lock."""
         known = self.places.get(place)

@@ -10,11 +10,12 @@ Not here: what goes (`retention`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from flowpoint.agents.core import SaverCore
-from flowpoint.agents.entry_names import commits_prefix, cut_name, number_of, root
+from flowpoint.agents.entry_names import Place, commits_prefix, cut_name, number_of, root, writes_prefix
+from flowpoint.agents.kv import Section, part
 from flowpoint.agents.stored_index import StoredIndex
 from flowpoint.errors import DamagedStoreError
 
@@ -30,7 +31,6 @@ def remove(core: SaverCore, thread: str, doomed: Sequence[str]) -> None:
         _mark(core, thread)
     for start in range(0, len(doomed), _DELETE_BATCH):
         core.kv.write([], doomed[start : start + _DELETE_BATCH])
-    core.forget()
 
 
 def remove_all(core: SaverCore, thread: str) -> None:
@@ -38,6 +38,19 @@ def remove_all(core: SaverCore, thread: str) -> None:
     below = root(thread)
     commits = unneeded_commits(core, thread)
     remove(core, thread, [*commits, *core.kv.keys(f"{below}w/"), *core.kv.keys(f"{below}b/")])
+
+
+def remove_writes(core: SaverCore, thread: str, checkpoints: Iterable[tuple[str, str]]) -> None:
+    """Remove what tasks have written for checkpoints that a thread does not have, but is about to be given.
+
+    They are of a run whose thread was deleted, or of an earlier try.
+    """
+    doomed = [key for ns, id_ in checkpoints for key in core.kv.keys(writes_prefix(Place(thread, ns), id_))]
+    if doomed:
+        with core.kv.section(part(thread), Section.CUT):
+            core.index.refresh(thread)
+            if not core.index.namespaces(thread):
+                remove(core, thread, doomed)
 
 
 def unneeded_commits(core: SaverCore, thread: str) -> Iterator[str]:
@@ -58,7 +71,6 @@ def cut_unread(core: SaverCore, thread: str, why: str) -> None:
     """End a log that cannot be read, so that nothing of it counts. In a section for cutting, without misnamed entries."""
     _mark(core, thread)
     core.log.cut_unread(thread, _last(core, thread, "c"), why)
-    core.forget()
     core.index.refresh(thread)
 
 

@@ -37,6 +37,8 @@ class _View:
         self.tip = 0
         self.cuts = 0
         self.last_cut = 0
+        self.kept: frozenset[int] = frozenset()
+        """The numbers that the last cut names."""
         self.missing = 0
         """The first commit that should be there and is not, or cannot be read; 0 when there is none."""
         self.heads: dict[str, Head] = {}
@@ -82,7 +84,7 @@ class _View:
 
     def _cut(self, header: Header) -> None:
         kept, heads, _why = header.extra
-        numbers = set(kept)
+        numbers = self.kept = frozenset(kept)
         self.last_cut = self.tip
         for number in sorted(numbers & self.quiet.keys()):
             ns, id_ = self.quiet[number]
@@ -90,7 +92,8 @@ class _View:
         self.quiet.clear()
         self.missing = min(numbers.difference(*self.order.values()), default=0)
         self.numbers = {place: number for place, number in self.numbers.items() if number in numbers}
-        orders = {ns: {n: i for n, i in order.items() if n in numbers} for ns, order in self.order.items()}
+        # In order: what was quiet until now may have numbers below those of others.
+        orders = {ns: {n: i for n, i in sorted(order.items()) if n in numbers} for ns, order in self.order.items()}
         self.order = {ns: order for ns, order in orders.items() if order}
         self.heads = {ns: Head(*head) for ns, head in heads.items()}
         counted = {self.tip}.union(*self.order.values())
@@ -190,8 +193,12 @@ class ReplayedIndex:
         return not self._kv.has(cut_name(thread, self._view(thread).cuts + 1))
 
     def is_needed(self, thread: str, number: int) -> bool:
-        """See `Index`: the last cut says what was removed before it, and nothing else was."""
-        return number >= self._view(thread).last_cut
+        """See `Index`: the last cut says what was removed before it, and nothing else was.
+
+        What it kept stays, also where another put has taken its place since.
+        """
+        view = self._view(thread)
+        return number >= view.last_cut or number in view.kept
 
     def _replayed(self, thread: str) -> _View:
         while True:

@@ -29,7 +29,14 @@ from flowpoint.agents.every_thread import UNREADABLE, EveryThread
 from flowpoint.agents.kv import Part, Section, children, part, text_of
 from flowpoint.agents.reading import Record
 from flowpoint.agents.remembered import Head
-from flowpoint.agents.removing import cut_unread, remove, remove_all, remove_misnamed, unneeded_commits
+from flowpoint.agents.removing import (
+    cut_unread,
+    remove,
+    remove_all,
+    remove_misnamed,
+    remove_writes,
+    unneeded_commits,
+)
 from flowpoint.agents.values import blob_name
 from flowpoint.errors import UsageError
 
@@ -57,6 +64,8 @@ def delete_thread(core: SaverCore, thread: str) -> None:
             return
         if core.index.tip(thread):
             _cut(core, thread, {}, set(), "deleted", {})
+        else:  # there may be writes whose checkpoint has not come yet
+            remove_all(core, thread)
 
 
 def keep(core: SaverCore, thread: str, *, last: int) -> int:
@@ -129,6 +138,7 @@ def copy_thread(core: SaverCore, source: str, target: str) -> None:
         core.index.refresh(source)
         records = records_of(core, source)
         heads = {head.number for head in _heads(core, source)}
+    remove_writes(core, target, [(record.header.ns, record.header.id) for record in records.values()])
     # One section to the end: nothing of the copy may be swept meanwhile.
     with core.kv.section(part(target), Section.APPEND):
         core.index.refresh(target)
@@ -266,7 +276,7 @@ def _cut(
     records: Records,
 ) -> None:
     # From here on only what is kept counts.
-    core.cut(thread, sorted(kept), heads, why)
+    core.log.cut(thread, sorted(kept), heads, why)
     if not kept:
         remove_all(core, thread)
         return

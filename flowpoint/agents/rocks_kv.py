@@ -162,6 +162,11 @@ class RocksKv:
         """See `Kv`."""
         self._writing().write(puts, deletes, sync)
 
+    def settle(self, keys: Iterable[str], *, sync: bool) -> None:
+        """See `Kv`: what is written later is later in the log."""
+        if sync:
+            self._writing().settle()
+
     def _writing(self) -> _Database:
         if self._read_only:
             raise UsageError(f"cannot write to {self._path}: it was opened read-only; open it for writing")
@@ -283,7 +288,7 @@ class _Database:
         try:
             db.write(batch)
         except Exception as error:
-            raise self.failed("write", error) from error
+            raise self._unknown(error) from error
         if sync or not self._is_unsynced:
             self._written(sync)
 
@@ -294,18 +299,22 @@ class _Database:
         except (StorageError, UsageError):
             raise
         except Exception as error:
-            raise self.failed("write", error) from error
+            raise self._unknown(error) from error
         if sync or not self._is_unsynced:
             self._written(sync)
 
     def _written(self, sync: bool) -> None:
         if sync:
-            try:
-                self._sync(next(self._writes))
-            except Exception as error:
-                raise self.failed("write", error) from error
+            self.settle()
         else:
             self._flush_soon()
+
+    def settle(self) -> None:
+        """Make what was written until now durable."""
+        try:
+            self._sync(next(self._writes))
+        except Exception as error:
+            raise self._unknown(error) from error
 
     def catch_up(self) -> None:
         """See what the writer has written."""
@@ -340,7 +349,7 @@ class _Database:
         if self._is_unsynced:
             self._dirty.clear()
             self._is_unsynced = False
-            # A failure is no news here: RocksDB refuses every later write, and its caller is told.
+            # A failure is no news here: RocksDB refuses every later write, and the close, and their callers are told.
             with suppress(Exception):
                 self._sync(next(self._writes))
 
@@ -358,20 +367,25 @@ class _Database:
         self._users -= 1
         if self._users or self._db is None or os.getpid() != self._pid:
             return
-        _open.pop(self._path, None)
+        if self._secondary is None:
+            _open.pop(self._path, None)
         self._ended.set()
         if self._secondary is None:
             self._sync_rest()
         self._dirty.set()
         if self._flusher is not None:
             self._flusher.join()
-        with self._syncing:  # the binding cannot close a database that a thread is just syncing
-            db, self._db = self._db, None
-            for scan in list(self.scans):
-                scan.close()
-            db.close()
-        if self._secondary is not None:
-            shutil.rmtree(self._secondary, ignore_errors=True)
+        try:
+            with self._syncing:  # the binding cannot close a database that a thread is just syncing
+                db, self._db = self._db, None
+                for scan in list(self.scans):
+                    scan.close()
+                db.close()
+        except Exception as error:
+            raise self.failed("close", error) from error
+        finally:
+            if self._secondary is not None:
+                shutil.rmtree(self._secondary, ignore_errors=True)
 
     @property
     def is_ours(self) -> bool:
@@ -381,6 +395,11 @@ class _Database:
     def add_user(self) -> None:
         """One more handle."""
         self._users += 1
+
+    def _unknown(self, error: Exception) -> StorageError:
+        """What to raise for a write that failed: whether it is there, nobody can tell without a look."""
+        self.remembered.forget()
+        return self.failed("write", error)
 
     def failed(self, what: str, error: Exception) -> StorageError:
         """What to raise for an exception of the binding."""

@@ -59,7 +59,11 @@ class TaskWrites:
             if there is None:
                 items = [item for item in writes.items if item[0] < 0 or item[0] not in taken]
                 data = self._envelopes.writes(writes._replace(number=number, items=items))
-                if not items or self._kv.create(key, data, beside=blobs, sync=sync, looked=True):
+                if not items:
+                    # Our own, perhaps, whose answer was lost.
+                    self._kv.settle([f"{prefix}{earlier:06d}" for earlier in range(number)], sync=sync)
+                    return
+                if self._kv.create(key, data, beside=blobs, sync=sync, looked=True):
                     return
                 there = self._kv.get(key)
             if there is not None:

@@ -156,11 +156,16 @@ class Values:
         """The entries to write for `out`: those that are not stored yet. To be asked in a section of the thread."""
         if not out:
             return []
-        return [
-            (name, self._sealed(thread, key, data))
-            for key, data in out.items()
-            if not self._kv.has(name := blob_name(thread, key))
-        ]
+        there, blobs = [], []
+        for key, data in out.items():
+            name = blob_name(thread, key)
+            if self._kv.has(name):
+                there.append(name)
+            else:
+                blobs.append((name, self._sealed(thread, key, data)))
+        if there:
+            self._kv.settle(there, sync=False)
+        return blobs
 
     def _save_list(self, thread: str, elements: list[bytes], out: dict[bytes, bytes]) -> Ref:
         parts: dict[bytes, bytes] = {}

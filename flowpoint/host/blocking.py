@@ -107,6 +107,10 @@ class BlockingDisk:
         """See `host.base.Disk`."""
         return disk.stat_path(path)
 
+    async def is_link(self, path: str) -> bool:
+        """See `host.base.Disk`."""
+        return disk.is_link(path)
+
     async def make_dirs(self, path: str, *, private: bool = True) -> None:
         """See `host.base.Disk`."""
         disk.make_folders(path, 0o700 if private else 0o777)

@@ -194,6 +194,10 @@ class SystemDisk:
         """See `host.base.Disk`."""
         return await self._run(stat_path, path)
 
+    async def is_link(self, path: str) -> bool:
+        """See `host.base.Disk`."""
+        return await self._run(is_link, path)
+
     async def make_dirs(self, path: str, *, private: bool = True) -> None:
         """See `host.base.Disk`."""
         await self._run(make_folders, path, 0o700 if private else 0o777)
@@ -295,6 +299,10 @@ def list_names(path: str) -> list[str]:
         return sorted(os.listdir(path))
     except FileNotFoundError:
         return []
+
+
+def is_link(path: str) -> bool:
+    return os.path.islink(path)
 
 
 def stat_path(path: str) -> FileStat | None:

@@ -6,8 +6,9 @@ the locked file at once, and `run.json` when it has something to tell: between t
 
 Invariants: only the owner writes `run.json`. Only the owner removes the lock file, after all else of the job: from then on
 the name is anybody's, and nothing of the next owner's is touched. So a lock counts only on the file that is there under
-that name. The descriptor is not inherited, so a
-worker that outlives its coordinator for a moment does not hold the job.
+that name. A person may remove it all the same: then the owner takes the name again when it next has something to tell, if
+nobody else has it. The descriptor is not inherited, so a worker that outlives its coordinator for a moment does not hold
+the job.
 Not here: killing what an earlier run left (the coordinator does, from `Claim.previous`: design rule 8).
 """
 
@@ -28,6 +29,8 @@ from flowpoint.host import short_folder
 from flowpoint.launch.home import Home, JobFolder, ProcessId, RunRecord
 
 _SOCKET = "socket"
+_OWNER_BYTES_MAX = 1000
+"""More than the owner's line in a lock file has."""
 
 _TRIES_MAX = 10
 """So often the name may be forgotten by somebody while it is taken."""
@@ -57,9 +60,37 @@ class Claim:
         return str(path)
 
     def record(self, record: RunRecord) -> None:
-        """Tell everybody who runs the job."""
+        """Tell everybody who runs the job.
+
+        Raises:
+            StorageError: it cannot be written, or the job has another owner by now.
+        """
+        self._hold_again()
         _replace(self.folder.run_file, record.to_json())
         self._record = record
+
+    def _hold_again(self) -> None:
+        """Somebody may have removed the folder while the job runs: take the name again, unless another has it by now."""
+        folder = self.folder
+        if _is_at(self._lock, folder.lock_file):
+            return
+        with _writing(folder.path):
+            folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            lock = _lock(folder)
+        except UsageError as error:
+            raise StorageError(
+                f"cannot tell who runs the job, since its folder was removed meanwhile: {error}"
+            ) from error
+        if lock is None:
+            raise StorageError(
+                f"cannot tell who runs the job: {folder.path} is removed again and again; see what does it"
+            )
+        owner = os.pread(self._lock, _OWNER_BYTES_MAX, 0)
+        os.close(self._lock)
+        self._lock = lock
+        with _writing(folder.lock_file):
+            os.pwrite(lock, owner, 0)
 
     def record_workers(self, workers: tuple[ProcessId, ...]) -> None:
         """Tell which workers it has. Call it before they are given anything to do."""

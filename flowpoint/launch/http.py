@@ -30,6 +30,7 @@ from typing import Any
 import h11
 
 from flowpoint.errors import FlowPointError, NotFoundError, UsageError
+from flowpoint.host.kept_sockets import KeptSocket, serve_at
 from flowpoint.launch.control import Data, JobControl
 
 READING_MAX = 64
@@ -130,18 +131,20 @@ class HttpServer:
         self._report = report
         self._read_seconds = read_seconds
         self._write_seconds = write_seconds
-        self._server: asyncio.Server | None = None
+        self._socket: KeptSocket | None = None
         self._reading: dict[asyncio.Task[None], None] = {}  # oldest first
         self._answering: set[asyncio.Task[None]] = set()
 
     async def start(self, path: str) -> None:
-        """Listen on a Unix socket at `path`, which must not exist."""
-        self._server = await asyncio.start_unix_server(self._serve, path, limit=HEAD_BYTES_MAX)
+        """Listen on a Unix socket at `path`, at which nobody else may listen."""
+        self._socket = await serve_at(
+            path, lambda sock: asyncio.start_unix_server(self._serve, sock=sock, limit=HEAD_BYTES_MAX)
+        )
 
     async def close(self, grace: float = 2.0) -> None:
         """Stop listening, let answers that are under way go out for `grace` seconds, drop everybody else."""
-        if self._server is not None:
-            self._server.close()
+        if self._socket is not None:
+            self._socket.close()
         for task in self._reading:
             task.cancel()
         if self._answering:

@@ -37,6 +37,7 @@ from flowpoint.launch.control import Data, Event, EventKind, RunOptions, RunView
 from flowpoint.launch.home import TOTALS, Home, ProcessId, RunRecord
 from flowpoint.launch.interrupts import Interrupts, as_before
 from flowpoint.launch.job_log import JobLog
+from flowpoint.launch.own_folders import refuse_removed_place
 from flowpoint.launch.places import check_place, open_place
 from flowpoint.launch.question import ask
 from flowpoint.launch.shown import Shown
@@ -68,6 +69,7 @@ def run_job_file(options: RunOptions, view: RunView, on_claimed: Callable[[], No
     """
     assembled = assemble(options)
     home = Home.from_environment()
+    refuse_removed_place(assembled.settings.checkpoint.storage, home)
     check_place(assembled.settings.checkpoint.storage)
     require_open_files(assembled.settings.workers)
     if options.source is not None:
@@ -126,6 +128,7 @@ class _Run:
         settings = assembled.settings
         # A worker that does not go over to a new file within this time is dead.
         self._log = JobLog(claim.folder.log, settings.log, apart_seconds=settings.heartbeat.timeout)
+        self._log_trouble = ""
         self._token = secrets.token_hex(16)
         self._socket = claim.socket_address()
         self._interrupts: Interrupts | None = None
@@ -195,7 +198,7 @@ class _Run:
         try:
             await self._host.disk.remove_tree(folder)
         except OSError as error:
-            text = f"cannot remove {folder}: {error.strerror}; it is of no use any more, remove it"
+            text = f"cannot remove {folder}: {error.strerror or error}; it is of no use any more, remove it"
             self._emit(Event(EventKind.WARNING, text))
 
     def give_up_name(self) -> None:
@@ -383,5 +386,12 @@ class _Run:
                 self.shown.refresh(running.status(), running.workers())
             if problem := self.shown.take_problem():
                 self._log.write(Event(EventKind.WARNING, problem), self._host.wall_ms())
-            self._log.turn_if_due(asyncio.get_running_loop().time())
+            self._look_after_log()
             await asyncio.sleep(REFRESH_SECONDS)
+
+    def _look_after_log(self) -> None:
+        """A trouble that stays is told once."""
+        trouble = self._log.look_after(asyncio.get_running_loop().time())
+        if trouble and trouble != self._log_trouble:
+            self._emit(Event(EventKind.WARNING, trouble))
+        self._log_trouble = trouble

@@ -96,8 +96,7 @@ class KeyCell:
             self._take_back()
 
     def _take_back(self) -> None:
-        # The newest first: a key may have been read, cleared and read again.
-        for loan in reversed(self._loans):
+        for loan in self._loans:
             dirty = loan.default.table.dirty
             if dirty.get(loan.key) is not loan.value or not loan.default.is_same(loan.value):
                 continue

@@ -17,6 +17,10 @@ class PowerLost(BaseException):
     """The machine is off: nothing that runs on it can catch this."""
 
 
+def _folder_of(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
 @dataclass
 class MemoryFiles(Files):
     """Names and inodes, each as they are now and as they are on the disk."""
@@ -82,7 +86,7 @@ class MemoryFiles(Files):
     def write(self, path: str, data: bytes) -> None:
         with self._call():
             assert path not in self.names, path
-            self._look_for(os.path.dirname(path))
+            self._look_for(_folder_of(path))
             inode = max(self.data, default=0) + 1
             self.names[path] = inode
             self.data[inode] = self.durable_data[inode] = data
@@ -105,12 +109,12 @@ class MemoryFiles(Files):
 
     def changed(self, path: str) -> Hashable:
         with self._call():
-            return frozenset(item for item in self.names.items() if os.path.dirname(item[0]) == path)
+            return frozenset(item for item in self.names.items() if _folder_of(item[0]) == path)
 
     def list(self, path: str) -> list[Any]:
         with self._call():
-            inside = [(name, False) for name in self.names if os.path.dirname(name) == path]
-            inside += [(name, True) for name in self.folders if os.path.dirname(name) == path]
+            inside = [(name, False) for name in self.names if _folder_of(name) == path]
+            inside += [(name, True) for name in self.folders if _folder_of(name) == path]
             return [
                 SimpleNamespace(name=os.path.basename(name), is_dir=lambda is_dir=is_dir: is_dir)
                 for name, is_dir in inside
@@ -118,12 +122,12 @@ class MemoryFiles(Files):
 
     def make_folder(self, path: str) -> None:
         with self._call():
-            self._look_for(os.path.dirname(path))
+            self._look_for(_folder_of(path))
             self.folders.add(path)
 
     def remove_folder(self, path: str) -> bool:
         with self._call():
-            if any(os.path.dirname(name) == path for name in (*self.names, *self.folders)):
+            if any(_folder_of(name) == path for name in (*self.names, *self.folders)):
                 return False
             self.folders.discard(path)
             return True
@@ -135,12 +139,12 @@ class MemoryFiles(Files):
     def sync_folder(self, path: str) -> None:
         with self._call():
             self._look_for(path)
-            here = {name: inode for name, inode in self.names.items() if os.path.dirname(name) == path}
-            rest = {name: inode for name, inode in self.durable_names.items() if os.path.dirname(name) != path}
+            here = {name: inode for name, inode in self.names.items() if _folder_of(name) == path}
+            rest = {name: inode for name, inode in self.durable_names.items() if _folder_of(name) != path}
             self.durable_names = rest | here
             if path in self.durable_folders:
-                there = {one for one in self.folders if os.path.dirname(one) == path}
-                gone = {one for one in self.durable_folders if os.path.dirname(one) == path} - there
+                there = {one for one in self.folders if _folder_of(one) == path}
+                gone = {one for one in self.durable_folders if _folder_of(one) == path} - there
                 self._lose({f"{one}/" for one in gone})
                 self.durable_folders = (self.durable_folders - gone) | there
 

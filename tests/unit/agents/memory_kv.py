@@ -79,6 +79,9 @@ class MemoryKv:
             if self._values.pop(key, None) is not None:
                 del self._order[bisect_left(self._order, key)]
 
+    def settle(self, keys: Iterable[str], *, sync: bool) -> None:
+        """See `Kv`."""
+
     def section(self, thread: Part, kind: Section) -> AbstractContextManager[None]:
         """See `Kv`. One thread of execution at a time is the caller's duty."""
         return nullcontext()

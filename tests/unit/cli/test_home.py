@@ -16,7 +16,7 @@ import pytest
 
 from flowpoint.errors import NotFoundError, StorageError, UsageError
 from flowpoint.host.short_folder import ADDRESS_BYTES_MAX, address_for
-from flowpoint.launch.claim import claim_job
+from flowpoint.launch.claim import claim_job, owner_of
 from flowpoint.launch.forget import forget
 from flowpoint.launch.home import Home, ProcessId, RunRecord
 from tests.unit.cli.fake_job import claimed, record_run, this_process
@@ -123,6 +123,36 @@ def test_a_second_run_is_refused_and_told_the_pid_of_the_first(home: Home) -> No
         claim_job(home, "words", this_process())
 
     end(owner)
+
+
+def test_an_owner_whose_folder_was_removed_takes_the_name_again_when_it_has_something_to_tell(home: Home) -> None:
+    claim = claimed(home)
+    shutil.rmtree(home.job("words").path)
+
+    claim.record_workers((this_process(),))
+
+    record = home.job("words").read_run()
+    assert record is not None
+    assert record.workers == (this_process(),)
+    with pytest.raises(UsageError, match=rf"already running \(pid {os.getpid()}\)"):
+        claim_job(home, "words", this_process())
+    claim.release("finished", ended=8)
+    claimed(home).release("finished", ended=9)
+
+
+def test_an_owner_whose_folder_was_removed_writes_nothing_when_another_has_the_name_by_then(home: Home) -> None:
+    claim = claimed(home)
+    shutil.rmtree(home.job("words").path)
+    other = start_claimer(home)
+    pid = first_line(other).split()[1]
+
+    with pytest.raises(StorageError, match=rf"its folder was removed meanwhile: .* already running \(pid {pid}\)"):
+        claim.record_workers((this_process(),))
+    claim.release("failed", ended=7)
+
+    assert home.job("words").read_run() is None
+    assert owner_of(home.job("words")) is not None
+    end(other)
 
 
 def test_when_the_owner_is_killed_the_job_is_free_at_once(home: Home) -> None:

@@ -66,6 +66,20 @@ def test_a_child_runs_in_its_own_session_and_writes_to_its_log(
     run(check())
 
 
+def test_a_log_that_cannot_be_opened_keeps_no_child_from_starting(
+    make_module: MakeModule, run: Run, tmp_path: Path
+) -> None:
+    async def check() -> None:
+        module = make_module("print('to nobody'); raise SystemExit(7)")
+
+        for log in (tmp_path, tmp_path / "gone" / "log"):
+            child = await processes.start_process(module, [], str(log))
+
+            assert await child.wait() == 7
+
+    run(check())
+
+
 def test_a_killed_child_is_reported_to_everyone_who_waits(make_module: MakeModule, run: Run) -> None:
     async def check() -> None:
         child = await processes.start_process(make_module("import time; time.sleep(60)"), [], None)
