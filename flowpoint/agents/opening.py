@@ -17,6 +17,7 @@ from flowpoint.agents.appending import World
 from flowpoint.agents.conflicts import Event, OnConflict
 from flowpoint.agents.core import SaverCore, Sizes
 from flowpoint.agents.encryption import AesGcmSealer
+from flowpoint.agents.given import check_keys, check_schema, check_types
 from flowpoint.agents.kv import Kv
 from flowpoint.agents.reading import Upgrade
 from flowpoint.agents.saver import CoreSaver
@@ -114,6 +115,9 @@ def core_on(kv: Kv, sizes: Sizes, *, alone: bool, **options: Unpack[SaverOptions
             raise ConfigError(
                 f"cannot use on_conflict={on_conflict!r}; it is one of {', '.join(map(repr, get_args(OnConflict)))}"
             )
+        check_types(options.get("types", ()))
+        check_schema(options.get("schema"))
+        check_keys(keys)
         return SaverCore(
             kv,
             StrictSerde(options.get("types", ())),

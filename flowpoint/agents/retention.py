@@ -103,18 +103,6 @@ def expire(core: SaverCore, thread: str, *, keep_last: int | None, ttl: timedelt
         return _cut_to(core, thread, records, wanted, "expired")
 
 
-def check_expiry(keep_last: int | None, ttl: timedelta | None) -> None:
-    """Refuse a rule that would keep everything, or nothing.
-
-    Raises:
-        UsageError: as said.
-    """
-    if keep_last is None and ttl is None:
-        raise UsageError("cannot expire checkpoints: say which stay, by keep_last or ttl")
-    if keep_last is not None and keep_last < 1:
-        raise UsageError(f"cannot keep the last {keep_last} checkpoints; keep at least 1, or delete the thread")
-
-
 def delete_for_runs(core: SaverCore, run_ids: Sequence[str]) -> None:
     """Delete what these runs have put. The head goes back to the nearest ancestor that stays."""
     runs = set(map(str, run_ids))

@@ -37,6 +37,7 @@ from flowpoint.agents.conflicts import token
 from flowpoint.agents.core import SaverCore
 from flowpoint.agents.entry_names import Place
 from flowpoint.agents.every_thread import EveryThread
+from flowpoint.agents.given import check_expiry
 from flowpoint.agents.reading import Saved
 from flowpoint.agents.serde import TypedSerde
 from flowpoint.errors import DamagedStoreError, UsageError
@@ -301,9 +302,10 @@ class CoreSaver(BaseCheckpointSaver[Any]):
             How many checkpoints went.
 
         Raises:
+            UsageError: nothing says what stays, or what does is no number or no timedelta.
             DamagedStoreError: threads cannot be read, whose names it says; the others are done.
         """
-        retention.check_expiry(keep_last, ttl)
+        check_expiry(keep_last, ttl)
         every = EveryThread("expire")
         gone = 0
         for thread in self.core.reader.threads(every) if thread_ids is None else map(str, thread_ids):

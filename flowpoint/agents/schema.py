@@ -30,6 +30,7 @@ from langgraph.checkpoint.serde.types import INTERRUPT, _DeltaSnapshot
 from langgraph.constants import START
 
 from flowpoint.agents.fits import checker
+from flowpoint.agents.given import check_version
 from flowpoint.agents.graph_shape import GraphShape, is_internal, shapes_of
 from flowpoint.agents.migrations import Add, Convert, ConvertSend, Drop, Migration, Rename, RenameNode
 from flowpoint.agents.pending import move_tasks, pending_nodes
@@ -71,8 +72,7 @@ class Schema:
                 leads to a channel or node that the graph does not have.
         """
         migrations = migrations or {}
-        if version < 1:
-            raise ConfigError(f"cannot use the schema version {version}: versions begin with 1")
+        check_version(version)
         for at in migrations:
             if not 0 <= at < version:
                 raise ConfigError(

@@ -79,8 +79,8 @@ class StrictSerde:
         except UnknownTypeError as error:
             raise UnknownTypeError(
                 f"cannot save channel {channel!r} of thread {thread!r}: its value holds an instance of "
-                f"{error.type_name}, which is not declared; use the class in an annotation of the graph's state, or list "
-                "it in `types` of the saver",
+                f"{error.type_name}, which is not declared; give the saver types=types_of(builder) and use the class in an "
+                f"annotation of the graph's state, or list it in `types`",
                 error.type_name,
             ) from None
         except BadRecordError as error:

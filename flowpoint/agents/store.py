@@ -36,6 +36,7 @@ from langgraph.store.base import (
     validate_op_namespace,
 )
 
+from flowpoint.agents.given import check_item, check_minutes, check_namespace, check_ttl_config
 from flowpoint.agents.kv import Part, Section, part, text_of
 from flowpoint.agents.rocks_kv import RocksKv
 from flowpoint.codec.shortened import shortened
@@ -113,8 +114,12 @@ class RocksStore(BaseStore):
         """`ttl`: LangGraph's settings; `sweep_interval_minutes` is not used, call `sweep_ttl`.
 
         Raises:
+            ConfigError: `ttl` has a setting that is none.
             StoreInUseError: another process has it open.
+            StorageError: it cannot be made or opened.
+            UsageError: it is a store of another kind.
         """
+        check_ttl_config(ttl)
         self.ttl_config = ttl
         self._kv = RocksKv(path)
 
@@ -145,10 +150,14 @@ class RocksStore(BaseStore):
         self._kv.close()
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Carry out operations: first what is read, then what is put."""
+        """Carry out operations: first what is read, then what is put.
+
+        Raises:
+            UsageError: what is to be put is no dict, a namespace no tuple, or a time to live no number.
+        """
         ops = list(ops)
         for op in ops:
-            validate_op_namespace(op)
+            _check(op)
         with self._kv.section(_SECTION, Section.CUT):
             results = [self._read(op) for op in ops]
             puts: dict[str, bytes | None] = {}
@@ -255,6 +264,20 @@ class RocksStore(BaseStore):
         old = self._found(_name(op.namespace, op.key))
         created = now if old is None else old.created
         return _Stored(op.namespace, op.key, dict(op.value), created, now, op.ttl, _expiry(op.ttl)).data()
+
+
+def _check(op: Op) -> None:
+    """Refuse what LangGraph's own stores would take for something else."""
+    match op:
+        case PutOp():
+            check_item(op.namespace, op.value)
+            if op.ttl is not None:
+                check_minutes(op.ttl)
+        case GetOp():
+            check_namespace(op.namespace)
+        case SearchOp():
+            check_namespace(op.namespace_prefix)
+    validate_op_namespace(op)
 
 
 def _prefix(namespace: tuple[str, ...]) -> str:

@@ -28,6 +28,7 @@ from flowpoint.errors import StorageError
 from flowpoint.host import log_files
 from flowpoint.launch.control import Event
 from flowpoint.model.settings import LogSettings
+from flowpoint.model.texts import cut
 
 GAPS_MAX = 1000
 LOOKED_AT_BYTES_MAX = 1024 * 1024
@@ -38,7 +39,8 @@ _OUR_LINE = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z [a-z_]+: ")
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """What a job printed. `lines` is how many lines, or None when they were too many to look at; `last` the last ones."""
+    """What a job printed. `lines` is how many lines, or None when they were too many to look at; `last` the last ones, of
+    which long ones are cut."""
 
     lines: int | None
     last: tuple[str, ...]
@@ -200,7 +202,7 @@ class JobLog:
         lines = [line for line in b"".join(blocks).splitlines() if not _OUR_LINE.match(line)]
         if not is_whole and len(lines) > 1:
             del lines[0]  # it may be the end of one
-        last = (line.decode(errors="backslashreplace") for line in lines[-LAST_LINES:])
+        last = (cut(line.decode(errors="backslashreplace")) for line in lines[-LAST_LINES:])
         return Printed(len(lines) if is_whole else None, tuple(last))
 
     def close(self) -> None:

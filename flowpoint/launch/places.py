@@ -62,12 +62,18 @@ def open_place(host: Host, settings: CheckpointSettings, job: str, default: str)
     return FolderPlace(host, f"{os.path.abspath(folder)}/{job}" if folder else default)
 
 
-def place_notes(now: str, before: str) -> list[str]:
+def is_gone(name: str) -> bool:
+    """Whether the folder of that name was moved or removed since it was a place of checkpoints."""
+    return name != MEMORY and not os.path.isdir(name)
+
+
+def place_notes(now: str, before: str, *, has_state: bool) -> list[str]:
     """What a person must know of where the checkpoints are.
 
     Args:
         now: the name of this run's place.
-        before: that of the last run's; "" when there was none, or this run does not go on with it anyway.
+        before: that of the last run's; "" when there was none, or it is gone, or this run does not go on with it anyway.
+        has_state: whether there is something in this run's place to go on with.
     """
     notes: list[str] = []
     if now == MEMORY:
@@ -83,5 +89,13 @@ def place_notes(now: str, before: str) -> list[str]:
         notes.append(
             f"the checkpoints of the last run are in {before} and are not continued from: the job starts from the "
             "beginning; give one of them as --from to continue from it"
+        )
+    elif before not in ("", now):
+        course = (
+            f"goes on with those in {now}" if has_state else f"starts from the beginning, as there are none in {now}"
+        )
+        notes.append(
+            f"the checkpoints of the last run are in {before} and are not continued from: the job {course}; to continue "
+            "from them, stop it and give the same checkpoint.storage as then"
         )
     return notes

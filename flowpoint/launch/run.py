@@ -162,7 +162,7 @@ class _Run:
             return await self._end_at_once(end)
         self._record()
         coordinator = Coordinator(self._host, job, self._emit, self._on_workers)
-        self._announce(self._changes(job, entries))
+        self._announce(self._changes(job, entries), has_state=bool(entries))
         self._interrupts = Interrupts(coordinator.requests, self._emit)
         # Also while its local state is removed, which may take a while: how the job has ended must be told.
         with self._interrupts:
@@ -330,10 +330,11 @@ class _Run:
             return []
         return list(changes(self._assembled.compiled, previous.traits))
 
-    def _announce(self, changed: Sequence[str]) -> None:
+    def _announce(self, changed: Sequence[str], *, has_state: bool) -> None:
         assembled = self._assembled
         self._emit(told.started(assembled.name, self._host.pid, assembled.source["path"], str(self._claim.folder.log)))
-        for warning in told.warnings(assembled, self._place.name, self._claim.previous, changed):
+        previous = self._claim.previous
+        for warning in told.warnings(assembled, self._place.name, previous, changed, has_state=has_state):
             self._emit(warning)
 
     def _emit(self, event: Event) -> None:

@@ -12,7 +12,7 @@ from flowpoint.launch.assembled import Assembled
 from flowpoint.launch.control import Data, Event, EventKind
 from flowpoint.launch.home import RunRecord
 from flowpoint.launch.job_log import Printed
-from flowpoint.launch.places import place_notes
+from flowpoint.launch.places import is_gone, place_notes
 from flowpoint.protocol.job_table import JobState
 
 LAST = {
@@ -30,20 +30,23 @@ def started(name: str, pid: int, job_file: str, log: str) -> Event:
     return Event(EventKind.STARTED, text, {"name": name, "pid": pid, "job_file": job_file, "log": log})
 
 
-def warnings(assembled: Assembled, place: str, previous: RunRecord | None, changed: Sequence[str]) -> Iterator[Event]:
+def warnings(
+    assembled: Assembled, place: str, previous: RunRecord | None, changed: Sequence[str], *, has_state: bool
+) -> Iterator[Event]:
     """What is said of a job before it runs.
 
     Args:
         place: the name of the place of its checkpoints.
         previous: the run before this one.
         changed: what the job file says otherwise than in that run.
+        has_state: whether there is something in the place to go on with.
     """
     path = assembled.source["path"]
     if previous is not None and previous.job_file != path:
         yield _warning(f"the job {assembled.name!r} was last run from {previous.job_file}, this is {path}")
     before = previous.storage if previous is not None else ""
     starts_over = assembled.options.fresh or assembled.options.source is not None
-    notes = place_notes(place, "" if starts_over else before)
+    notes = place_notes(place, "" if starts_over or is_gone(before) else before, has_state=has_state)
     yield from map(_warning, (*notes, *assembled.warnings, *assembled.compiled.warnings, *changed))
 
 

@@ -19,6 +19,7 @@ from flowpoint.model.key_groups import MAX_PARALLELISM_LIMIT
 from flowpoint.model.path_names import PATH_NAME_RULE, is_path_name
 from flowpoint.model.plan import OperatorKind, Partition
 from flowpoint.model.texts import with_article
+from flowpoint.plan.arguments import METHODS, RECORD, TWO_VALUES, check_arguments
 from flowpoint.plan.graph import GraphOperator, StreamGraph, function_name
 from flowpoint.plan.states import declared_states, misplaced_states
 
@@ -109,7 +110,8 @@ def _check_function(label: str, operator: GraphOperator) -> None:  # one switch
         case OperatorKind.ASSIGN_TIMESTAMPS:
             _check_callable(label, operator.function.function)
         case OperatorKind.MAP | OperatorKind.FILTER | OperatorKind.REDUCE:
-            _check_callable(label, operator.function)
+            two = operator.kind is OperatorKind.REDUCE
+            _check_callable(label, operator.function, TWO_VALUES if two else RECORD)
             _check_returns(label, operator)
         case OperatorKind.COUNT:
             pass
@@ -135,7 +137,7 @@ def _has_member(factory: object, name: str) -> bool:
     return getattr(type(factory), name, None) is not None or name in getattr(factory, "__dict__", {})
 
 
-def _check_callable(label: str, function: object) -> None:
+def _check_callable(label: str, function: object, arguments: tuple[str, ...] = RECORD) -> None:
     if not callable(function):
         hint = ""
         if hasattr(function, "process"):
@@ -145,6 +147,7 @@ def _check_callable(label: str, function: object) -> None:
         raise PlanError(
             f"{label} got the async function {function_name(function)!r}: only plain functions are supported yet"
         )
+    check_arguments(label, function, arguments)
 
 
 def _check_returns(label: str, operator: GraphOperator) -> None:
@@ -243,6 +246,8 @@ def _check_methods(label: str, function: object, wanted: tuple[str, ...], advice
         member = getattr(function, method, None)
         if member is not None and _is_async(member):
             raise PlanError(f"{label}: {name}.{method} is an async function: only plain functions are supported yet")
+        if callable(member) and method in METHODS:
+            check_arguments(f"{label}: {name}.{method}", member, METHODS[method])
 
 
 def _check_keyed_states_only(label: str, function: object) -> None:

@@ -86,6 +86,7 @@ LIMITS = {
     "a key": f"{keys._NESTING_MAX} levels of tuples and frozensets; a Decimal with {keys._DECIMAL_DIGITS_MAX:,} digits",
     "a value": f"{values._NESTING_MAX} levels",
     "a record": f"{exchange.RECORD_BYTES_MAX >> 20} MiB",
+    "a printed line": f"{texts.SENTENCE_CHARACTERS_MAX} characters",
     "a line": f"{line_framing.MAX_LINE >> 20} MiB",
     "the message": f"{texts.MESSAGE_CHARACTERS_MAX:,} characters, of which {texts.SENTENCE_CHARACTERS_MAX}",
     "an event": f"{live.EVENT_CHARACTERS_MAX} characters",

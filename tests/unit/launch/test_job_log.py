@@ -77,6 +77,16 @@ def test_of_many_lines_the_last_ones_are_kept(path: Path) -> None:
     log.close()
 
 
+def test_a_long_line_is_cut_where_it_is_told(path: Path) -> None:
+    log = JobLog(path, LogSettings())
+    by_worker(path, "a" + "x" * 100_000 + "z\n")
+
+    (line,) = log.printed().last
+    log.close()
+    assert len(line) < 600 and "characters left out" in line
+    assert (line[0], line[-1]) == ("a", "z")
+
+
 def test_more_than_can_be_looked_at_is_not_counted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_log, "LOOKED_AT_BYTES_MAX", 25)
     log = JobLog(path, LogSettings())

@@ -21,14 +21,20 @@ from flowpoint.model.settings import CheckpointSettings
         ("memory", "memory", ["in the memory of this process", "are gone with it"]),
         ("/folder/job", "memory", ["are gone with it"]),
         ("memory", "/folder/job", ["in the memory of this process", "in /folder/job and are not continued from"]),
+        ("/other/job", "/folder/job", ["in /folder/job and are not continued from: the job starts from the beginning"]),
     ],
 )
-def test_what_does_not_outlive_a_run_is_said(now: str, before: str, said: list[str]) -> None:
-    notes = place_notes(now, before)
+def test_what_is_not_gone_on_with_is_said(now: str, before: str, said: list[str]) -> None:
+    notes = place_notes(now, before, has_state=False)
 
     assert len(notes) == len(said)
     for part, note in zip(said, notes, strict=True):
         assert part in note
+
+
+def test_what_is_gone_on_with_elsewhere_is_said() -> None:
+    (note,) = place_notes("/other/job", "/folder/job", has_state=True)
+    assert "in /folder/job and are not continued from: the job goes on with those in /other/job" in note
 
 
 @pytest.mark.parametrize(

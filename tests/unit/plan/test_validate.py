@@ -223,6 +223,69 @@ async def wait(value):
     return value
 
 
+def two(value, other):
+    return value
+
+
+class Two:
+    def __call__(self, value, other):
+        return value
+
+
+@pytest.mark.parametrize(
+    "function", [two, lambda: 1, functools.partial(two, 1, 2), Two(), Two().__call__, lambda value, *, option: value]
+)
+def test_a_function_that_cannot_be_called_with_a_record_is_refused(job, source, sink, function):
+    job.source(source).map(function, uid="m").sink(sink)
+
+    refused(job, r"map 'm' at .* is called as \S+\(record\), and takes \(.*\): ")
+
+
+def test_a_key_function_and_that_of_a_reduce_are_called_with_as_many_arguments(job, source, sink):
+    keyed = job.source(source).key_by(lambda value: value)
+    keyed.reduce(lambda value: value, uid="r").sink(sink)
+    refused(job, r"reduce 'r' at .* is called as <lambda>\(value, record\), and takes \(value\)")
+
+
+def through(function):
+    @functools.wraps(function)
+    def called(value):
+        return function(value, 1)
+
+    return called
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        through(two),
+        functools.partial(two, 1),
+        lambda *values: 1,
+        lambda value, other=1: value,
+        str.upper,
+        int,
+        print,
+        Spec,
+    ],
+)
+def test_a_function_that_can_be_called_with_a_record_passes(job, source, sink, function):
+    job.source(source).map(function, uid="m").sink(sink)
+
+    validate(job.graph(), 1, 128)
+
+
+@pytest.mark.parametrize("method", ["process", "on_timer"])
+def test_a_method_with_other_parameters_is_refused(job, source, sink, method):
+    class Forgetful(KeyedProcessFunction):
+        def process(self, value, ctx):
+            yield value
+
+    setattr(Forgetful, method, lambda self, value: value)
+    job.source(source).key_by(lambda value: value).process(Forgetful(), uid="p").sink(sink)
+
+    refused(job, rf"process 'p' at .*: Forgetful\.{method} is called as .*, ctx\), and takes \(value\)")
+
+
 def many(value):
     yield value
 
