@@ -30,6 +30,7 @@ import xxhash
 from flowpoint.agents.files import Files
 from flowpoint.agents.folder_holders import FolderHolders
 from flowpoint.agents.holders import Holders
+from flowpoint.agents.kinds import require_folder_or_none
 from flowpoint.agents.kv import Entry, Part, Section
 from flowpoint.agents.remembered import Remembered
 from flowpoint.errors import DamagedStoreError, OutcomeUnknown, StorageError, StorageFull, StoreInUseError, UsageError
@@ -58,7 +59,7 @@ class FolderKv:
         """`read_only`: nothing is changed, and no right to change anything is needed.
 
         Raises:
-            UsageError: there is no store, and it is to be read.
+            UsageError: there is no store, and it is to be read; or it is one of another kind.
             StorageError: it cannot be made.
         """
         self.remembered = Remembered()
@@ -73,6 +74,7 @@ class FolderKv:
         """Keys of which it is known that they are synced, as far as they were asked for."""
         self._stripes = [threading.RLock() for _ in range(_STRIPES)]
         self._opening: _Opening | None = None
+        require_folder_or_none(self._root)
         if not read_only:
             self._make_folder(f"{self._root}/t")
             self._opening = self._opened_for_writing()

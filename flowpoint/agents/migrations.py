@@ -171,8 +171,8 @@ class Add:
     graph: str = field(default="", kw_only=True)
 
     def apply(self, stored: Stored) -> None:
-        """Set the channel, unless it has a value, or nothing has run yet and the input is still to be taken."""
-        if self.channel in stored.channels or not stored.channel_versions or _START in stored.channels:
+        """Set the channel, unless it has a value, or the thread is new: nothing but its first input has come to it."""
+        if self.channel in stored.channels or stored.channel_versions.keys() <= {_START}:
             return
         stored.channels[self.channel] = deepcopy(self.default)
         # Any version that exists is older than the next: the value counts as written, and triggers nothing.

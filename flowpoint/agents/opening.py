@@ -75,7 +75,8 @@ class LocalSaver(CoreSaver, ABC):
         Raises:
             ConfigError: an option cannot be used.
             StoreInUseError: another process has it open for writing, and keeps others out.
-            UsageError: there is no store, and it is to be read.
+            UsageError: there is no store, and it is to be read; or the folder is a store of another kind.
+            StorageError: the folder cannot be made or opened.
         """
         super().__init__(
             core_on(

@@ -31,6 +31,7 @@ from weakref import WeakSet
 import rocksdict
 
 from flowpoint.agents.holders import Holders, LocalHolders
+from flowpoint.agents.kinds import is_rocks, require_rocks_or_none
 from flowpoint.agents.kv import Entry, Part, Section, after
 from flowpoint.agents.remembered import Remembered
 from flowpoint.errors import DamagedStoreError, StorageError, StoreInUseError, UsageError
@@ -63,6 +64,7 @@ class RocksKv:
         Raises:
             StoreInUseError: another process has it open for writing.
             StorageError: it cannot be opened.
+            UsageError: there is no store, and it is to be read; or it is one of another kind.
         """
         self._path = os.path.realpath(path)
         self._read_only = read_only
@@ -229,12 +231,19 @@ class _Database:
         self._flusher: threading.Thread | None = None
 
     def _open(self) -> rocksdict.Rdict:
+        require_rocks_or_none(self._path)
         if self._secondary is not None:
-            if not os.path.exists(os.path.join(self._path, "CURRENT")):
+            if not is_rocks(self._path):
                 raise UsageError(f"cannot open {self._path}: there is no store of threads; check the path")
             access = rocksdict.AccessType.secondary(self._secondary)
         else:
-            os.makedirs(self._path, mode=0o700, exist_ok=True)
+            try:
+                os.makedirs(self._path, mode=0o700, exist_ok=True)
+            except OSError as error:
+                raise StorageError(
+                    f"cannot make the folder {self._path}: {error.strerror}; give the path of a folder, or of one that "
+                    "can be made"
+                ) from error
             access = rocksdict.AccessType.read_write()
         try:
             db = rocksdict.Rdict(self._path, self.options, access_type=access)
@@ -340,7 +349,7 @@ class _Database:
         if self._is_unsynced:
             self._dirty.clear()
             self._is_unsynced = False
-            # A failure is no news here: RocksDB refuses every later write, and its caller is told.
+            # A failure is no news here: RocksDB refuses every later write, and the close, and their callers are told.
             with suppress(Exception):
                 self._sync(next(self._writes))
 
@@ -366,13 +375,17 @@ class _Database:
         self._dirty.set()
         if self._flusher is not None:
             self._flusher.join()
-        with self._syncing:  # the binding cannot close a database that a thread is just syncing
-            db, self._db = self._db, None
-            for scan in list(self.scans):
-                scan.close()
-            db.close()
-        if self._secondary is not None:
-            shutil.rmtree(self._secondary, ignore_errors=True)
+        try:
+            with self._syncing:  # the binding cannot close a database that a thread is just syncing
+                db, self._db = self._db, None
+                for scan in list(self.scans):
+                    scan.close()
+                db.close()
+        except Exception as error:
+            raise self.failed("close", error) from error
+        finally:
+            if self._secondary is not None:
+                shutil.rmtree(self._secondary, ignore_errors=True)
 
     @property
     def is_ours(self) -> bool:

@@ -21,6 +21,7 @@ from flowpoint.agents.every_thread import UNREADABLE
 from flowpoint.agents.files import Files
 from flowpoint.agents.folder import FolderSaver
 from flowpoint.agents.folder_kv import FolderKv
+from flowpoint.agents.kinds import is_folder, is_rocks
 from flowpoint.agents.kv import Section, part
 from flowpoint.agents.opening import SaverOptions
 from flowpoint.agents.reading import Saved
@@ -56,9 +57,9 @@ def open_store(path: str, *, change: bool, **options: Unpack[SaverOptions]) -> C
         NotFoundError: there is no store.
         StoreInUseError: somebody has it open, and it shall be changed.
     """
-    if _is_rocks(path):
+    if is_rocks(path):
         saver: CoreSaver = RocksSaver(path, read_only=not change, **options)
-    elif _is_folder(path):
+    elif is_folder(path):
         saver = FolderSaver(path, read_only=not change, **options)
         if isinstance(saver.core.kv, FolderKv):
             saver.core.kv.claim()
@@ -102,15 +103,7 @@ def _give_name(made: str, target: str) -> None:
 
 def is_store(path: str) -> bool:
     """Whether there is a store of threads in a folder."""
-    return _is_rocks(path) or _is_folder(path)
-
-
-def _is_rocks(path: str) -> bool:
-    return os.path.exists(os.path.join(path, "CURRENT"))
-
-
-def _is_folder(path: str) -> bool:
-    return os.path.isdir(os.path.join(path, "t"))
+    return is_rocks(path) or is_folder(path)
 
 
 def spaces_of(core: SaverCore, thread: str) -> list[str]:

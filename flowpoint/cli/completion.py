@@ -22,7 +22,10 @@ from flowpoint.launch.home import Home
 
 def job_names(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
     """Completes the name of a job."""
-    return _beginning(begun, Home.from_environment().known_jobs())
+    names: list[str] = []
+    with suppress(FlowPointError, OSError):
+        names = Home.from_environment().known_jobs()
+    return _beginning(begun, names)
 
 
 def files(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:

@@ -5,9 +5,11 @@ Not here: the exit codes themselves (`flowpoint.errors`), except those of click 
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -16,13 +18,17 @@ from flowpoint.launch.control import Event
 from flowpoint.model.texts import TRACE_CHARACTERS_MAX, cut
 
 INTERRUPTED = 130
-_PACKAGE = str(Path(__file__).parent.parent)
+_AUTHORS = frozenset({"UserCodeError", "TransientError"})
+"""Kinds of failures whose traceback is that of the job author's code."""
+
+_PACKAGE = f"{Path(__file__).parent.parent}{os.sep}"
 
 
-def refuse(sentence: str) -> int:
-    """Say why nothing was done; the exit code for wrong usage."""
-    _say(sentence)
-    return 2
+def show_no_more(stream: TextIO) -> None:
+    """Nobody takes what is written to a stream: what is not shown yet must not be tried again when the process ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def nothing_shown(error: OSError) -> int:
@@ -68,7 +74,7 @@ def report_failed_job(event: Event, *, debug: bool) -> None:
     """Tell on stderr why a job failed. The error came from a worker as data, and so did its traceback."""
     _say(event.text)
     trace = str(event.data.get("trace") or "")
-    if trace and (debug or event.data.get("kind") == "UserCodeError"):
+    if trace and (debug or event.data.get("kind") in _AUTHORS):
         print(trace.rstrip("\n"), file=sys.stderr)
 
 

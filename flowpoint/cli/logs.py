@@ -81,11 +81,13 @@ class _Log:
             log.seek(start)
 
     def copy(self) -> None:
-        """Show everything that there is now, byte for byte."""
+        """Show everything that there is now, byte for byte. What is printed meanwhile is for the next time."""
         self._take_new()
         for log in self._files:
-            while block := log.read(BLOCK_BYTES):
+            left = os.fstat(log.fileno()).st_size - log.tell()
+            while left > 0 and (block := log.read(min(left, BLOCK_BYTES))):
                 sys.stdout.buffer.write(block)
+                left -= len(block)
         sys.stdout.buffer.flush()
         while len(self._files) > WATCHED_FILES:
             self._files.popleft().close()

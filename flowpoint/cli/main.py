@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -22,6 +21,8 @@ import click
 from flowpoint import __version__
 from flowpoint.cli import failure
 from flowpoint.errors import UsageError
+from flowpoint.host.process_end import end_process
+from flowpoint.launch.assertions import require_assertions
 from flowpoint.model.texts import alike
 
 COMMANDS = {
@@ -98,28 +99,22 @@ def flowpoint() -> None:
 
 def execute(arguments: Sequence[str]) -> int:
     """Run one command line; returns its exit code."""
-    if not __debug__:
-        return failure.refuse("cannot run under `python -O`: FlowPoint needs its assertions; leave -O out")
     try:
+        require_assertions()
         result = flowpoint.main(
             args=list(arguments), prog_name="flowpoint", standalone_mode=False, obj=tuple(arguments)
         )
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader of our output has had enough (`flowpoint logs x | head`).
-        _show_no_more()
+        failure.show_no_more(sys.stdout)
         return 0
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the main: every error ends here
         if _is_of_output(error):
-            _show_no_more()
+            failure.show_no_more(sys.stdout)
             return failure.nothing_shown(error)
         return failure.report(error, debug="--debug" in arguments)
     return result if isinstance(result, int) else 0
-
-
-def _show_no_more() -> None:
-    """What is not shown yet must not be tried again when the process ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _is_of_output(error: BaseException) -> TypeGuard[OSError]:
@@ -133,4 +128,4 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             # A path need not be text in the terminal's encoding, and is shown all the same.
             stream.reconfigure(errors="backslashreplace")
-    sys.exit(execute(sys.argv[1:]))
+    end_process(execute(sys.argv[1:]))

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self, TextIO
 
+from flowpoint.cli import failure
 from flowpoint.launch.control import LAST_EVENTS, Data, Event, EventKind
 
 
@@ -57,7 +58,7 @@ class _Stream(View):
         try:
             print(text, file=self._stream, flush=True)
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+            failure.show_no_more(self._stream)
             self._stream = None
 
 

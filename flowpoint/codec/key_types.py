@@ -11,17 +11,20 @@ Not here: which types a key may have, and its bytes (`keys.py`).
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from decimal import Decimal
 from enum import Enum
-from itertools import chain
+from itertools import repeat
 from numbers import Number
 from types import NoneType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 KEY_TYPES_MAX: Final = 32
 """Of more types than these nobody can say anything useful."""
+
+KeyShape: TypeAlias = tuple[type, ...]
+"""The type of a key; behind it, where the key is a tuple, the types of its items."""
 
 _LITERAL: Final = frozenset({str, bytes, int, float, bool, NoneType})
 _PLAIN: Final = _LITERAL | {Decimal, UUID}
@@ -30,33 +33,45 @@ _NUMBER: Final = "number"
 _BASES: Final = (str, bytes, tuple, frozenset)
 
 
-def key_types(keys: Iterable[Any]) -> set[str]:
-    """The types of some keys.
+def key_shapes(keys: Collection[Any]) -> set[KeyShape]:
+    """The shapes of some keys: all that is looked at of them, found in one walk.
 
     Example:
-        >>> sorted(key_types([1, 2.5, "a", ("a", 1), ("b", True)]))
+        >>> sorted(map(len, key_shapes([1, 2, ("a", 1), ("b", 2)])))
+        [1, 3]
+    """
+    types = set(map(type, keys))
+    shapes: set[KeyShape] = set()
+    for tp in types:
+        if not issubclass(tp, tuple):
+            shapes.add((tp,))
+            continue
+        own = keys if len(types) == 1 else [key for key in keys if type(key) is tp]
+        # Without a step of Python's own for each key: this is done for all state that is written.
+        shapes.update((tp, *items) for items in set(map(tuple, map(map, repeat(type), own))))
+    return shapes
+
+
+def key_types(shapes: Iterable[KeyShape]) -> set[str]:
+    """The types of keys of these shapes.
+
+    Example:
+        >>> sorted(key_types(key_shapes([1, 2.5, "a", ("a", 1), ("b", True)])))
         ['number', 'str', 'tuple[str, number]']
     """
-    kept = list(keys)
-    types = set(map(type, kept))
-    tuples = {tp for tp in types if issubclass(tp, tuple)}
-    shapes = {tuple(map(type, key)) for key in kept if type(key) in tuples} if tuples else set()
-    return {_name(tp) for tp in types - tuples} | {f"tuple[{', '.join(map(_name, shape))}]" for shape in shapes}
+    return {f"tuple[{', '.join(map(_name, items))}]" if issubclass(tp, tuple) else _name(tp) for tp, *items in shapes}
 
 
-def are_plain(keys: Iterable[Any]) -> bool:
+def are_plain(shapes: Iterable[KeyShape]) -> bool:
     """Whether all keys are of types of Python's own that a person can type in: no Enum, no other class, no date.
 
     Tuples may be of what Python has literals for, but not of tuples.
 
     Example:
-        >>> are_plain([1, "a", ("a", 1)]), are_plain([("a", (1,))])
+        >>> are_plain(key_shapes([1, "a", ("a", 1)])), are_plain(key_shapes([("a", (1,))]))
         (True, False)
     """
-    kept = list(keys)
-    types = set(map(type, kept))
-    inside = set(map(type, chain.from_iterable(key for key in kept if type(key) is tuple))) if tuple in types else set()
-    return types <= _PLAIN | {tuple} and inside <= _LITERAL
+    return all(tp in _PLAIN or (tp is tuple and _LITERAL.issuperset(items)) for tp, *items in shapes)
 
 
 def _name(tp: type) -> str:

@@ -26,7 +26,7 @@ _TOLD = (
 
 def restored(prepared: PreparedAttempt) -> Event | None:
     """Where an attempt goes on; None when it starts from nothing."""
-    manifest, directory = prepared.restored, prepared.restored_directory
+    manifest, directory = prepared.chosen.manifest, prepared.chosen.directory
     if manifest is None:
         return None
     text = f"continuing from checkpoint {manifest.id} ({directory})"

@@ -307,7 +307,7 @@ class Coordinator:
         if self._duties.incidents.is_hearsay(failure):
             asyncio.get_running_loop().call_later(CAUSE_SECONDS, self._mailbox.put_nowait, Hearsay(failure))
             return
-        if failure.kind == "SnapshotError" and live.prepared.restored_directory:
+        if failure.kind == "SnapshotError" and live.prepared.chosen.directory:
             self._duties.preparation.found_damage(live.prepared, failure.message)
         self._fail(failure)
 

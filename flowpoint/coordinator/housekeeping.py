@@ -66,7 +66,7 @@ class Housekeeping:
         self._post(Cleaned(prepared.number, error))
 
     async def _clean_up(self, prepared: PreparedAttempt) -> None:
-        report = await prepared.cleaner.sweep([prepared.restored_directory] if prepared.restored_directory else [])
+        report = await prepared.cleaner.sweep([prepared.chosen.directory] if prepared.chosen.directory else [])
         for problem in report.problems:
             self._warn(f"cannot clean up after older attempts: {problem}")
         sinks = self._preparation.sinks_in(prepared)
@@ -94,7 +94,7 @@ class Housekeeping:
         anybody knowing, and newer checkpoints are built on them: those from before it stay.
         """
         self._is_retention_due = True
-        self._pinned = () if is_read else prepared.older
+        self._pinned = () if is_read else prepared.chosen.older
         if self._retaining is None or self._retaining.done():
             step = self._retain(prepared, take_abandoned)
             self._retaining = self._steps.start_on_storage(step, "remove old checkpoints")

@@ -16,15 +16,26 @@ from types import MappingProxyType
 
 from flowpoint.coordinator.checkpoint_record import CheckpointEnd
 from flowpoint.coordinator.crew import Loss
-from flowpoint.errors import FINAL_ERRORS, CheckpointFailed, DiedAtStart, LinkLost, StorageLimit, WorkerLost
+from flowpoint.errors import (
+    FINAL_ERRORS,
+    BadRecordError,
+    CheckpointFailed,
+    DiedAtStart,
+    LinkLost,
+    StorageLimit,
+    TransientError,
+    UserCodeError,
+    WorkerLost,
+)
 from flowpoint.model import messages
 from flowpoint.model.settings import Settings
-from flowpoint.model.texts import MESSAGE_CHARACTERS_MAX, cut
+from flowpoint.model.texts import MESSAGE_CHARACTERS_MAX, TRACE_CHARACTERS_MAX, cut
 from flowpoint.protocol import job_events as ev
 from flowpoint.protocol.checkpoint import CheckpointFailure, FailureCounter
 from flowpoint.protocol.job_table import OVER, JobState
 from flowpoint.protocol.restart import RestartPolicy
 from flowpoint.protocol.schedule import TriggerKind
+from flowpoint.runtime.failures import users_trace
 
 _WISHES = (TriggerKind.SAVEPOINT, TriggerKind.STOP, TriggerKind.RESCALE)
 """Who wanted one of these is told that it failed, and the job goes on; such a failure counts for nothing else."""
@@ -133,7 +144,11 @@ class Incidents:
 
 
 def failure_of(error: Exception, attempt: int) -> messages.Failure:
-    """An error that the coordinator itself met, as data."""
+    """An error that the coordinator itself met, as data.
+
+    Its trace is that of the author's source or sink, in which it came up; none for what came up in ours.
+    """
+    is_theirs = isinstance(error, UserCodeError | BadRecordError) or type(error) is TransientError
     return messages.Failure(
         attempt=attempt,
         worker=-1,
@@ -141,6 +156,6 @@ def failure_of(error: Exception, attempt: int) -> messages.Failure:
         operator=getattr(error, "operator", ""),
         kind=type(error).__name__,
         message=cut(str(error), MESSAGE_CHARACTERS_MAX),
-        trace="",
+        trace=cut(users_trace(error.__cause__ or error), TRACE_CHARACTERS_MAX) if is_theirs else "",
         retry=not isinstance(error, FINAL_ERRORS),
     )

@@ -38,7 +38,11 @@ class LastWords:
 
     async def _end_of(self, path: str) -> bytes:
         stat = await self._disk.stat(path)
-        return await self._disk.read(path, max(0, stat.size - LOOKED_AT_BYTES_MAX)) if stat is not None else b""
+        return await self._read(path, max(0, stat.size - LOOKED_AT_BYTES_MAX)) if stat is not None else b""
+
+    async def _read(self, path: str, offset: int) -> bytes:
+        """Not to the end: others may print faster than that comes."""
+        return await self._disk.read(path, offset, LOOKED_AT_BYTES_MAX)
 
     async def since(self, size: int) -> str:
         """The last line that was printed since the log had this size; "" when there is none, or it cannot be read."""
@@ -46,7 +50,7 @@ class LastWords:
             return ""
         try:
             now = await self.size()
-            text = await self._disk.read(self._path, max(size if now >= size else 0, now - LOOKED_AT_BYTES_MAX))
+            text = await self._read(self._path, max(size if now >= size else 0, now - LOOKED_AT_BYTES_MAX))
             if now < size:
                 text = await self._end_of(f"{self._path}.1") + text
         except OSError:

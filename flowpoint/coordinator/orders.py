@@ -112,7 +112,8 @@ class Orders:
         live = self._duties.deployment.live
         assert live is not None, "records are to flow in no attempt"
         prepared = live.prepared
-        files = frozenset(file.path for file in prepared.restored.files()) if prepared.restored else frozenset()
+        restored = prepared.chosen.manifest
+        files = frozenset(file.path for file in restored.files()) if restored else frozenset()
         lineage = Lineage(prepared.lineage, prepared.restored_checkpoint, files)
         self._duties.crew.tell_all(messages.Start(prepared.number))
         self._duties.checkpoints.begin(

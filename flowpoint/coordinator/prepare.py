@@ -1,24 +1,25 @@
-"""Prepares an attempt: fence what is older, decide what to restore, claim the sinks, make the `Deploy` message.
+"""Prepares an attempt: fence what is older, say which lineage goes on, have a checkpoint chosen, claim the sinks.
 
-    entries -> "attempt k begins" -> newest good checkpoint -> state dealt out -> sinks begin
+    entries -> lineage -> "attempt k begins" -> a checkpoint is chosen -> its state dealt out -> sinks begin
 
 A lineage that starts from a snapshot of somebody else first makes it its own checkpoint (`takeover`).
 
-Nothing that was read counts before the attempt's own entry is durable: only then is everything older fenced. The
-decision itself is pure (`protocol.recovery`, `protocol.assignment`).
+Nothing that was read counts before the attempt's own entry is durable: only then is everything older fenced.
 
-Not here: sending anything to workers; removing what dead attempts left behind (`housekeeping`).
+Not here: which checkpoint is restored (`choosing`); what a worker gets of it (`protocol.assignment`); sending anything to
+workers (`deployment`); removing what dead attempts left behind (`housekeeping`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from flowpoint.coordinator.branch import branch_note, gone_on_note, has_gone_on, origin_in
 from flowpoint.coordinator.changed_state import changes_of_state
+from flowpoint.coordinator.choosing import Choosing, Chosen
 from flowpoint.coordinator.job import JobToRun
 from flowpoint.coordinator.local_recovery import LocalRecovery, LocalUse
 from flowpoint.coordinator.origin import Origin, facts, has_checkpoint, origin_of, rescaled_to
@@ -40,20 +41,17 @@ from flowpoint.protocol.assignment import RestoreMap, assign_state, initial_spli
 from flowpoint.protocol.prepared_output import PreparedOutput
 from flowpoint.protocol.recovery import (
     AlreadyFinished,
-    Examine,
     Refuse,
-    Restore,
-    StartEmpty,
-    choose,
+    end_of,
     newest_checkpoint,
     next_checkpoint_id,
     standing,
 )
 from flowpoint.runtime.contracts import ConnectorContext, HostClock, Sink
 from flowpoint.runtime.failures import naming
+from flowpoint.runtime.splits import checked_splits
 from flowpoint.snapshot import names
 from flowpoint.snapshot.commit_log import CommitLog
-from flowpoint.snapshot.manifests import read_manifest, verify
 from flowpoint.snapshot.retention import Cleaner, sweep_finished
 from flowpoint.snapshot.savepoints import discard_savepoint, find_snapshot, remove_claimed
 from flowpoint.snapshot.storage import Storage
@@ -61,28 +59,22 @@ from flowpoint.snapshot.storage import Storage
 
 @dataclass(frozen=True, slots=True)
 class PreparedAttempt:
-    """Everything an attempt starts from. `restored` is its manifest, None when it starts empty.
-
-    older: the folders of the checkpoints that are left if the restored one turns out to be damaged.
-    """
+    """Everything an attempt starts from."""
 
     number: int
     lineage: str
-    restored: Manifest | None
-    restored_directory: str
-    skipped: tuple[str, ...]
+    chosen: Chosen
     restore: RestoreMap
     next_checkpoint: int
     assignment: Mapping[SubtaskId, int]
     cleaner: Cleaner
     first_is_full: bool = False
-    older: tuple[str, ...] = ()
     local: LocalUse = LocalUse.NONE
 
     @property
     def restored_checkpoint(self) -> int:
         """The id of the restored checkpoint, 0 when it starts empty."""
-        return self.restored.id if self.restored is not None else 0
+        return self.chosen.manifest.id if self.chosen.manifest is not None else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,19 +110,11 @@ class Preparation:
         self._is_first = True
         self._told: set[str] = set()
         self._local = LocalRecovery(host, job.work_dir, self.warn_once)
-        self._damaged: dict[str, str] = {}
-        """Checkpoint directories that proved damaged, and how (workers find what a look at sizes does not show)."""
+        self._choosing = Choosing(storage, self._local, warn)
 
     def found_damage(self, prepared: PreparedAttempt, how: str) -> None:
-        """Workers have found damage in what this attempt was restored with.
-
-        The next one chooses another checkpoint, if the rules allow it; or it reads the same one, if local files may be all
-        that is damaged.
-        """
-        if prepared.local is LocalUse.OPENED:
-            self._local.doubt(how)
-        else:
-            self._damaged[prepared.restored_directory] = how
+        """Workers have found damage in what this attempt was restored with."""
+        self._choosing.found_damage(prepared.chosen.directory, prepared.local, how)
 
     def warn_once(self, text: str) -> None:
         """Tell a person something that the next attempt, or another subtask, may find again."""
@@ -186,29 +170,32 @@ class Preparation:
         await self._withdraw_handover(entries)
         if self._origin is not None and not has_checkpoint(entries, self._lineage):
             await self._take_over(self._origin, begun)
-        restored, directory, skipped = await self._choose(await self._log.entries())
+        entries = await self._log.entries()
+        chosen = await self._choosing.choose(
+            entries,
+            self._lineage,
+            can_take_back=self._can_take_back(),
+            accept_duplicates=self.job.wishes.accept_duplicates,
+        )
+        restored = chosen.manifest
         if restored is not None and self._is_first:
             # A restart may start from what a stop of this very run has drained.
-            self._require_time(restored, directory)
-        if restored is not None and skipped:
+            self._require_time(restored, chosen.directory)
+        if restored is not None and chosen.skipped:
             # Before anything is taken back: from here on the skipped checkpoints never count again.
             await self._log.append(
                 CommitKind.RESTORED,
                 begun.attempt,
                 checkpoint=restored.id,
-                directory=directory,
+                directory=chosen.directory,
                 parent=restored.parent,
-                extra={"skipped": list(skipped)},
+                extra={"skipped": list(chosen.skipped)},
             )
-        restore = await self._deal_out(restored)
-        entries = await self._log.entries()
         prepared = PreparedAttempt(
             number=begun.attempt,
             lineage=self._lineage,
-            restored=restored,
-            restored_directory=directory,
-            skipped=skipped,
-            restore=restore,
+            chosen=chosen,
+            restore=await self._deal_out(restored),
             next_checkpoint=next_checkpoint_id(entries),
             assignment=self._place(),
             cleaner=Cleaner(
@@ -220,7 +207,6 @@ class Preparation:
                 remove_claimed=partial(remove_claimed, self._host),
             ),
             first_is_full=self._is_unclaimed(restored),
-            older=await self._older(entries, (directory, *skipped)),
             local=await self._local.settle(restored),
         )
         for sink, ctx in self.sinks_in(prepared):
@@ -243,12 +229,12 @@ class Preparation:
         if self._lineage is not None and (not entries or entries[-1].lineage != self._lineage):
             return None
         # Looked for before each attempt: the end may have been recorded by one that did not hear of it.
-        match self._decide(entries, {}):
+        match end_of(entries):
             case AlreadyFinished(entry):
                 for problem in (await sweep_finished(self._storage, self._log, entry)).problems:
                     self._warn(f"cannot clean up after the job: {problem}")
                 return JobIsDone(entry)
-            case Refuse(reason) if entries[-1].kind == CommitKind.STOPPED:
+            case Refuse(reason):
                 raise IncompatibleStateError(reason)
         if self._lineage is None:
             self._lineage = entries[-1].lineage
@@ -326,6 +312,13 @@ class Preparation:
             if spec.kind is OperatorKind.SINK
         ]
 
+    def _can_take_back(self) -> bool:
+        for uid, sink in self.sinks():
+            with naming(uid, "can_take_back"):
+                if not sink.can_take_back:
+                    return False
+        return True
+
     def sinks_in(self, prepared: PreparedAttempt) -> list[tuple[Sink, ConnectorContext]]:
         """The sinks of an attempt, each with its context; `uid` stands in that."""
         lineage, attempt, restored = prepared.lineage, prepared.number, prepared.restored_checkpoint
@@ -348,72 +341,6 @@ class Preparation:
             log=self._warn,
             inherits=self._origin.lineage if self._origin is not None and self._origin.handed_on else "",
         )
-
-    # ------------------------------------------------------------------ what to restore
-
-    def _decide(
-        self, entries: list[CommitEntry], health: Mapping[str, str | None]
-    ) -> Restore | StartEmpty | AlreadyFinished | Refuse | Examine:
-        return choose(
-            entries,
-            health,
-            can_take_back=self._can_take_back(),
-            accept_duplicates=self.job.wishes.accept_duplicates,
-        )
-
-    def _can_take_back(self) -> bool:
-        for uid, sink in self.sinks():
-            with naming(uid, "can_take_back"):
-                if not sink.can_take_back:
-                    return False
-        return True
-
-    async def _choose(self, entries: list[CommitEntry]) -> tuple[Manifest | None, str, tuple[str, ...]]:
-        health: dict[str, str | None] = dict(self._damaged)
-        manifests: dict[str, Manifest] = {}
-        while True:
-            match self._decide(entries, health):
-                case Examine(entry):
-                    health[entry.directory] = await self._examine(entry.directory, manifests)
-                case Restore(entry, skipped):
-                    for lost in skipped:
-                        self._warn(f"checkpoint {lost.directory} is damaged and is skipped: {health[lost.directory]}")
-                    return manifests[entry.directory], entry.directory, tuple(lost.directory for lost in skipped)
-                case StartEmpty():
-                    return None, "", ()
-                case Refuse(reason):
-                    raise IncompatibleStateError(reason)
-                case AlreadyFinished(entry):
-                    raise AssertionError(f"a finished job was begun again: {entry}")
-
-    async def _older(self, entries: Sequence[CommitEntry], but: Collection[str]) -> tuple[str, ...]:
-        """The checkpoints of this lineage, by directory, that could be fallen back to; those without a manifest cannot."""
-        there = frozenset(await self._storage.list(names.CHECKPOINTS))
-        return tuple(
-            entry.directory
-            for entry in entries
-            if entry.kind == CommitKind.CHECKPOINT
-            and entry.lineage == self._lineage
-            and entry.directory not in but
-            and names.manifest_of(entry.directory) in there
-        )
-
-    async def _examine(self, directory: str, manifests: dict[str, Manifest]) -> str | None:
-        """What is wrong with a checkpoint, or None.
-
-        Checksums are checked by the workers, when they read, which may be long after the start. So once they have found
-        damage, every byte is looked at here: the damaged file may well be part of newer checkpoints, too.
-
-        Raises:
-            UnreadableError: it cannot be looked at, so nothing is known of it.
-        """
-        try:
-            manifest = await read_manifest(self._storage, directory)
-            damages = await verify(self._storage, manifest, deep=bool(self._damaged) or self._local.is_doubted)
-        except SnapshotError as error:
-            return str(error)
-        manifests[directory] = manifest
-        return "; ".join(f"{damage.path}: {damage.problem}" for damage in damages) or None
 
     async def _deal_out(self, restored: Manifest | None) -> RestoreMap:
         plan = self.job.plan
@@ -438,7 +365,7 @@ class Preparation:
         if uid not in self._splits:
             source = self.job.operators[uid].function
             with naming(uid, "splits()"):
-                self._splits[uid] = [(split.id, split.data) for split in await self._host.run_blocking(source.splits)]
+                self._splits[uid] = checked_splits(uid, await self._host.run_blocking(source.splits))
         return self._splits[uid]
 
     def _place(self) -> dict[SubtaskId, int]:

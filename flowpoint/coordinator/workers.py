@@ -76,7 +76,9 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How the process of a worker that counted as lost has ended by itself. Only to be told: nothing follows from it."""
+    """How the process of a worker that counted as lost has ended by itself, or that a kill has not ended it yet. Only to be
+    told: nothing follows from it.
+    """
 
     worker: int
     how: str
@@ -87,6 +89,8 @@ Post = Callable[[WorkerEvent], None]
 Arguments = Callable[[int, str, str], Sequence[str]]
 CAUSE_SECONDS = 0.05
 """So long after a link the process at its end may be seen to end: then that is the cause, and not the link."""
+STUCK_SECONDS = 10.0
+"""A process that is still there so long after SIGKILL hangs in the kernel, and a person must know what is waited for."""
 Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 
 
@@ -296,9 +300,22 @@ class Workers:
         if slot is None or slot.process is None:
             return
         slot.kill()
-        await slot.process.wait()
+        await self._until_gone(index, slot.process)
         slot.is_reaped = True
         self._lose(index, slot, f"worker {index} was killed by its coordinator")
+
+    async def _until_gone(self, index: int, process: Process) -> None:
+        """Wait for the end of a process that was killed: nothing may go on before it (rule 8)."""
+        try:
+            async with asyncio.timeout(STUCK_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            how = (
+                f"worker {index} (pid {process.pid}) is still there {STUCK_SECONDS:g} s after SIGKILL, so it hangs in an"
+                " operation of its disk; it is waited for, since it may still write: see to that disk or mount"
+            )
+            self._post(Ended(index, how))
+            await process.wait()
 
     async def retire(self, index: int, reason: str, seconds: float) -> None:
         """Ask one worker to end, kill it if it has not after `seconds`, and wait until it is gone (rule 8)."""
@@ -311,23 +328,23 @@ class Workers:
                 await slot.process.wait()
         except TimeoutError:
             slot.kill()
-            await slot.process.wait()
+            await self._until_gone(index, slot.process)
         slot.is_reaped = True
         self._lose(index, slot, f"worker {index} was ended: {reason}")
 
     async def shut_down(self, reason: str, seconds: float) -> None:
         """Ask every worker to end, kill what has not after `seconds`, and wait for all of them."""
         self.broadcast(messages.Exit(reason))
-        slots = [slot for slot in self._slots.values() if slot.process is not None]
-        watching = [slot.watching for slot in slots if slot.watching is not None]
+        slots = [(index, slot, slot.process) for index, slot in self._slots.items() if slot.process is not None]
+        watching = [slot.watching for _, slot, _ in slots if slot.watching is not None]
         try:
             async with asyncio.timeout(seconds):
-                for slot in slots:
-                    assert slot.process is not None
-                    await slot.process.wait()
+                for _, _, process in slots:
+                    await process.wait()
         except TimeoutError:
-            for slot in slots:
+            for _, slot, _ in slots:
                 slot.kill()
+            await asyncio.gather(*(self._until_gone(index, process) for index, _, process in slots))
         if watching:
             # Until each has been reaped, and its end was told.
             await asyncio.wait(watching)

@@ -123,6 +123,9 @@ class Disk(Protocol):
     async def stat(self, path: str) -> FileStat | None:
         """Facts about a path, or None when nothing is there."""
 
+    async def is_link(self, path: str) -> bool:
+        """Whether a symbolic link is at this path, which every other call follows."""
+
     async def make_dirs(self, path: str, *, private: bool = True) -> None:
         """Make a folder and its parents (durable: parents are synced)."""
 
@@ -175,11 +178,10 @@ class Host(Protocol):
         """Run a blocking function beside the loop (a thread; in simulation inline after a delay)."""
 
     async def start_process(self, role: str, args: Sequence[str], log_path: str | None) -> Process:
-        """Start a child that dies with this process. `role` is "worker"; its output goes to `log_path`.
+        """Start a child that dies with this process. `role` is "worker"; its output goes to `log_path`, if that can be.
 
         Raises:
             WorkerLost: the system refuses another process.
-            OSError: the file at `log_path` cannot be opened.
         """
 
     def end_copy(self) -> None:

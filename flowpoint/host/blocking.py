@@ -9,11 +9,9 @@ Not here: anything that a job uses while it runs (`disk.py`).
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections.abc import Coroutine
-from stat import S_ISDIR, S_ISREG
 from typing import Any, TypeVar
 
 from flowpoint.errors import InternalError
@@ -69,25 +67,15 @@ class BlockingFile:
             os.close(self._descriptor)
 
 
-def _require_file(path: str) -> None:
-    mode = os.stat(path).st_mode
-    if S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, "is a folder", path)
-    if not S_ISREG(mode):
-        raise OSError(errno.EINVAL, "not a regular file", path)
-
-
 class BlockingDisk:
     """The local file system; every call blocks until it is done."""
 
     async def read(self, path: str, offset: int = 0, size: int = -1) -> bytes:
-        """See `host.base.Disk`. A pipe or a device, which could be read for ever, is refused."""
-        _require_file(path)
+        """See `host.base.Disk`."""
         return disk.read(path, offset, size)
 
     async def open(self, path: str) -> disk.SystemOpenFile:
-        """See `host.base.Disk`. Refuses what `read` does."""
-        _require_file(path)
+        """See `host.base.Disk`."""
         return disk.SystemOpenFile(path)
 
     async def create(self, path: str, *, private: bool = True) -> BlockingFile:
@@ -118,6 +106,10 @@ class BlockingDisk:
     async def stat(self, path: str) -> FileStat | None:
         """See `host.base.Disk`."""
         return disk.stat_path(path)
+
+    async def is_link(self, path: str) -> bool:
+        """See `host.base.Disk`."""
+        return disk.is_link(path)
 
     async def make_dirs(self, path: str, *, private: bool = True) -> None:
         """See `host.base.Disk`."""

@@ -129,11 +129,7 @@ class SystemOpenFile:
     """A file open for reading."""
 
     def __init__(self, path: str) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        if stat.S_ISDIR(os.fstat(self._descriptor).st_mode):
-            # It can be opened, but not read.
-            self.close()
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        self._descriptor = open_existing(path)
 
     def read_at(self, offset: int, size: int) -> bytes:
         """See `host.base.OpenFile`."""
@@ -198,6 +194,10 @@ class SystemDisk:
         """See `host.base.Disk`."""
         return await self._run(stat_path, path)
 
+    async def is_link(self, path: str) -> bool:
+        """See `host.base.Disk`."""
+        return await self._run(is_link, path)
+
     async def make_dirs(self, path: str, *, private: bool = True) -> None:
         """See `host.base.Disk`."""
         await self._run(make_folders, path, 0o700 if private else 0o777)
@@ -229,9 +229,25 @@ def make_durable(descriptor: int) -> None:
     os.fsync(descriptor)
 
 
+def open_existing(path: str) -> int:
+    """A descriptor to read a file by. What is none is refused: a pipe would keep whoever opens it waiting for ever.
+
+    Raises:
+        OSError: it is not there, cannot be opened, or is no regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    raise OSError(errno.EINVAL, "not a regular file", path)
+
+
 def read(path: str, offset: int, size: int) -> bytes:
     """Open, read and close in one hop: between two hops the loop may be busy with a batch for milliseconds."""
-    with open(path, "rb") as file:
+    with open(open_existing(path), "rb") as file:
         file.seek(offset)
         return file.read(size)
 
@@ -283,6 +299,10 @@ def list_names(path: str) -> list[str]:
         return sorted(os.listdir(path))
     except FileNotFoundError:
         return []
+
+
+def is_link(path: str) -> bool:
+    return os.path.islink(path)
 
 
 def stat_path(path: str) -> FileStat | None:

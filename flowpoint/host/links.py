@@ -9,24 +9,22 @@ away until the other end closes too. Closing the socket at once would break the 
 reading of our last frames.
 
 Invariants: `on_lost` is called exactly once, after the last frame, unless this side closed; after `close` or `on_lost`
-no callback comes. A socket file is 0600 before anybody can connect to it.
-Not here: retries, reconnecting, what frames mean.
+no callback comes.
+Not here: the socket that links come in at (`kept_sockets`), retries, reconnecting, what frames mean.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 import socket
-import stat
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import cast
 
 from flowpoint.errors import InternalError, LinkLost
 from flowpoint.host.base import Link
 from flowpoint.host.framing import FRAME_BYTES_MAX, FrameDecoder, pack_length
+from flowpoint.host.kept_sockets import KeptSocket, serve_at
 from flowpoint.host.strangers import Strangers
 
 JOIN_BYTES_MAX = 64 * 1024
@@ -218,27 +216,20 @@ class SystemLink(asyncio.Protocol):
 class SystemListener:
     """A bound Unix socket. `listeners` is the set of those that are open, kept by their host."""
 
-    def __init__(
-        self, listeners: set[SystemListener], server: asyncio.AbstractServer, address: str, inode: int
-    ) -> None:
+    def __init__(self, listeners: set[SystemListener], kept: KeptSocket) -> None:
         self._listeners = listeners
         listeners.add(self)
-        self._server = server
-        self._address = address
-        self._inode = inode
+        self._kept = kept
 
     @property
     def address(self) -> str:
         """See `host.base.Listener`."""
-        return self._address
+        return self._kept.address
 
     def close(self) -> None:
         """See `host.base.Listener`."""
         self._listeners.discard(self)
-        self._server.close()
-        # The path may have a new owner by now; that one's socket is not ours to remove.
-        if _inode(self._address) == self._inode:
-            os.unlink(self._address)
+        self._kept.close()
 
 
 async def listen(
@@ -255,22 +246,13 @@ async def listen(
     Raises:
         OSError: somebody listens there already (EADDRINUSE), or the folder cannot be written.
     """
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        _remove_stale(address)
-        sock.bind(address)
-        os.chmod(address, 0o600)
-        sock.setblocking(False)
-        inode = _inode(address)
+    on_stranger = partial(strangers.note, address)
+
+    def serve(sock: socket.socket) -> Awaitable[asyncio.AbstractServer]:
         loop = asyncio.get_running_loop()
-        on_stranger = partial(strangers.note, address)
-        server = await loop.create_unix_server(
-            lambda: SystemLink(links, on_link, on_stranger), sock=sock, backlog=BACKLOG
-        )
-    except BaseException:
-        sock.close()
-        raise
-    return SystemListener(listeners, server, address, inode)
+        return loop.create_unix_server(lambda: SystemLink(links, on_link, on_stranger), sock=sock, backlog=BACKLOG)
+
+    return SystemListener(listeners, await serve_at(address, serve))
 
 
 async def connect(address: str, links: set[SystemLink]) -> SystemLink:
@@ -286,23 +268,3 @@ async def connect(address: str, links: set[SystemLink]) -> SystemLink:
             f"cannot connect to {address}: {error.strerror or error}; the process there has ended"
         ) from error
     return link
-
-
-def _inode(address: str) -> int:
-    """Which file is at a path; 0 when there is none."""
-    try:
-        return os.stat(address).st_ino
-    except FileNotFoundError:
-        return 0
-
-
-def _remove_stale(address: str) -> None:
-    """Remove a socket file that no process serves any more."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)
-        outcome = probe.connect_ex(address)
-    if outcome == errno.ENOENT:
-        return
-    if outcome != errno.ECONNREFUSED or not stat.S_ISSOCK(os.stat(address).st_mode):
-        raise OSError(errno.EADDRINUSE, "another process listens there, or it is no socket", address)
-    os.unlink(address)

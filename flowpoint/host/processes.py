@@ -19,12 +19,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
 
 import psutil
 
 from flowpoint.errors import InternalError, TransientError, UsageError, WorkerLost
 from flowpoint.host.base import COPY_EXIT_CODE, ORPHANED_EXIT_CODE
+from flowpoint.host.log_files import open_log
 from flowpoint.host.module_path import command_of
 from flowpoint.host.start_times import TOLERANCE_SECONDS, is_same_start
 
@@ -64,6 +66,7 @@ class SystemProcess:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self._start_time = start_time_of(process.pid)
+        self._has_ended = False
 
     @property
     def pid(self) -> int:
@@ -76,9 +79,12 @@ class SystemProcess:
         return self._start_time
 
     async def wait(self) -> int:
-        """See `host.base.Process`. What it has started itself, and left behind, is ended."""
+        """See `host.base.Process`. What it has started itself, and left behind, is ended when it ends."""
         code = await self._process.wait()
-        _kill_group(self._process.pid)
+        if not self._has_ended:
+            # Not once more by whoever asks later: then the number may be that of somebody else's group.
+            self._has_ended = True
+            _kill_group(self._process.pid)
         return code
 
     def kill(self) -> None:
@@ -90,14 +96,15 @@ class SystemProcess:
 async def start_process(module: str, args: Sequence[str], log_path: str | None) -> SystemProcess:
     """Run the `main()` of a module in a new interpreter and session; what it prints is appended to `log_path` (None: shared).
 
+    A log that cannot be opened keeps no process from starting: what it prints is lost until it can (`log_files.Follower`).
     Must be called in the thread that lives as long as this process: the parent-death signal follows the thread.
 
     Raises:
-        WorkerLost: the system refuses another process.
-        OSError: the file at `log_path` cannot be opened.
+        WorkerLost: the system refuses another process, or another open file.
     """
-    log = None if log_path is None else os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    log: int | None = None
     try:
+        log = None if log_path is None else _open_log(Path(log_path))
         process = await asyncio.create_subprocess_exec(
             *command_of(module),
             *args,
@@ -114,6 +121,13 @@ async def start_process(module: str, args: Sequence[str], log_path: str | None) 
         if log is not None:
             os.close(log)
     return SystemProcess(process)
+
+
+def _open_log(path: Path) -> int:
+    try:
+        return open_log(path)
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
 def _kill_group(leader: int) -> None:

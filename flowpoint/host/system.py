@@ -17,16 +17,12 @@ from functools import partial
 from random import Random, SystemRandom
 from typing import Any, TypeVar
 
-from flowpoint.errors import InternalError
 from flowpoint.host import heartbeat, links, processes, short_folder
 from flowpoint.host.base import Disk, Link
 from flowpoint.host.disk import SystemDisk
 from flowpoint.host.strangers import Strangers
 
 T = TypeVar("T")
-
-ADDRESS_BYTES_MAX = 100
-"""The system's limit is 104 on macOS and 108 on Linux, with a byte for the end."""
 
 DISK_THREADS = 4
 BLOCKING_THREADS = 32
@@ -43,7 +39,7 @@ class SystemHost:
         self._made_in = self.pid
         self.start_time = processes.start_time_of(self.pid)
         self._run_dir = run_dir
-        self._short_dir: str | None = None
+        self._has_short_dir = False
         self._links: set[links.SystemLink] = set()
         self._listeners: set[links.SystemListener] = set()
         self._strangers = Strangers(_tell_stranger, time.monotonic)
@@ -61,16 +57,9 @@ class SystemHost:
 
     def socket_address(self, name: str) -> str:
         """See `host.base.Host`. Falls back to the job's `short_folder` when `run_dir` is too long."""
-        path = os.path.join(self._run_dir, f"{name}.sock")
-        if len(os.fsencode(path)) < ADDRESS_BYTES_MAX:
-            os.makedirs(self._run_dir, 0o700, exist_ok=True)
-            return path
-        if self._short_dir is None:
-            self._short_dir = short_folder.make_for(self._run_dir)
-        path = os.path.join(self._short_dir, f"{name}.sock")
-        if len(os.fsencode(path)) >= ADDRESS_BYTES_MAX:
-            raise InternalError(f"the name {name!r} is too long for a socket")
-        return path
+        address = short_folder.address_for(self._run_dir, name)
+        self._has_short_dir |= os.path.dirname(address) != os.path.normpath(self._run_dir)
+        return address
 
     async def listen(self, address: str, on_link: Callable[[Link], None]) -> links.SystemListener:
         """See `host.base.Host`. A socket file that a dead process left is replaced, a live one is refused (OSError)."""
@@ -126,10 +115,10 @@ class SystemHost:
         await asyncio.sleep(0)
         self._disk_threads.shutdown(wait=False)
         self._threads.shutdown(wait=False, cancel_futures=True)
-        if self._short_dir is not None:
+        if self._has_short_dir:
             # Others of this job may have sockets in it: then the last one of them removes it.
             with suppress(OSError):
-                os.rmdir(self._short_dir)
+                os.rmdir(short_folder.path_for(self._run_dir))
 
 
 def _tell_stranger(line: str) -> None:

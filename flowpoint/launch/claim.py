@@ -4,9 +4,11 @@ How it works: the owner holds an exclusive `flock` on `jobs/<name>/lock`. The ke
 however it ends, so there is no stale lock and no race between two that start at once. The owner writes its pid into
 the locked file at once, and `run.json` when it has something to tell: between the two the run is starting (`owner_of`).
 
-Invariants: only the owner writes `run.json`. Only the owner removes the lock file, with all else of the job
-(`launch.forget`); so a lock counts only on the file that is there under that name. The descriptor is not inherited, so a
-worker that outlives its coordinator for a moment does not hold the job.
+Invariants: only the owner writes `run.json`. Only the owner removes the lock file, after all else of the job: from then on
+the name is anybody's, and nothing of the next owner's is touched. So a lock counts only on the file that is there under
+that name. A person may remove it all the same: then the owner takes the name again when it next has something to tell, if
+nobody else has it. The descriptor is not inherited, so a worker that outlives its coordinator for a moment does not hold
+the job.
 Not here: killing what an earlier run left (the coordinator does, from `Claim.previous`: design rule 8).
 """
 
@@ -17,7 +19,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,10 +28,12 @@ from flowpoint.errors import InternalError, StorageError, UsageError
 from flowpoint.host import short_folder
 from flowpoint.launch.home import Home, JobFolder, ProcessId, RunRecord
 
-SOCKET_PATH_BYTES_MAX = 99
-"""The kernel takes 103 (macOS) or 107 (Linux); the contract says under 100."""
-
 _SOCKET = "socket"
+_OWNER_BYTES_MAX = 1000
+"""More than the owner's line in a lock file has."""
+
+_TRIES_MAX = 10
+"""So often the name may be forgotten by somebody while it is taken."""
 
 
 class Claim:
@@ -50,15 +54,43 @@ class Claim:
     def socket_address(self) -> str:
         """A path for the job's HTTP socket that the kernel takes; nothing is there yet."""
         path = self.folder.path / _SOCKET
-        if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
+        if not short_folder.is_address(str(path)):
             path = Path(short_folder.make_for(str(self.folder.path))) / _SOCKET
         path.unlink(missing_ok=True)
         return str(path)
 
     def record(self, record: RunRecord) -> None:
-        """Tell everybody who runs the job."""
-        self._record = record
+        """Tell everybody who runs the job.
+
+        Raises:
+            StorageError: it cannot be written, or the job has another owner by now.
+        """
+        self._hold_again()
         _replace(self.folder.run_file, record.to_json())
+        self._record = record
+
+    def _hold_again(self) -> None:
+        """Somebody may have removed the folder while the job runs: take the name again, unless another has it by now."""
+        folder = self.folder
+        if _is_at(self._lock, folder.lock_file):
+            return
+        with _writing(folder.path):
+            folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            lock = _lock(folder)
+        except UsageError as error:
+            raise StorageError(
+                f"cannot tell who runs the job, since its folder was removed meanwhile: {error}"
+            ) from error
+        if lock is None:
+            raise StorageError(
+                f"cannot tell who runs the job: {folder.path} is removed again and again; see what does it"
+            )
+        owner = os.pread(self._lock, _OWNER_BYTES_MAX, 0)
+        os.close(self._lock)
+        self._lock = lock
+        with _writing(folder.lock_file):
+            os.pwrite(lock, owner, 0)
 
     def record_workers(self, workers: tuple[ProcessId, ...]) -> None:
         """Tell which workers it has. Call it before they are given anything to do."""
@@ -88,21 +120,46 @@ class Claim:
     def let_go(self) -> None:
         """Let others have the name; nothing is written down. A name that was never used leaves no folder."""
         if self._record is None and self.previous is None and not self.folder.run_file.exists():
-            self.vanish(())
+            self.vanish()
         else:
             self._give_up()
 
-    def vanish(self, folders: Sequence[Path]) -> None:
+    def vanish(self, folders: Sequence[Path] = ()) -> None:
         """The first run of a job did not come about: remove these folders and that of the job.
 
         What cannot be removed stays, and `list` shows it.
         """
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        try:
+            self.remove()
+        except (StorageError, UsageError):
+            self._give_up()
+
+    def remove(self) -> None:
+        """Remove the folder of the job, and give its name up with it.
+
+        Raises:
+            StorageError: something cannot be removed. The name is held still.
+            UsageError: somebody else has put something where the job's sockets belong.
+        """
+        path, lock_file = self.folder.path, self.folder.lock_file
         try:
             _remove_sockets(self.folder)
-            for folder in (*folders, self.folder.path):
-                shutil.rmtree(folder, ignore_errors=True)
-        finally:
-            self._give_up()
+            for inside in path.iterdir():
+                if inside.is_dir() and not inside.is_symlink():
+                    shutil.rmtree(inside)
+                elif inside != lock_file:
+                    inside.unlink()
+            lock_file.unlink()
+        except OSError as error:
+            raise StorageError(
+                f"cannot remove {path}: {error.strerror} ({error.filename}); mend that, and forget it again"
+            ) from error
+        # From here on the name is anybody's.
+        with suppress(OSError):
+            path.rmdir()
+        self._give_up()
 
     def _give_up(self) -> None:
         """Let the lock go. First nobody stands in it any more: this process may live on for a while."""
@@ -131,13 +188,7 @@ def claim_job(home: Home, name: str, process: ProcessId) -> Claim:
         UsageError: Another process runs it; the message tells its pid.
         StorageError: The folder of the job cannot be written to, or its disk has no locks.
     """
-    folder = home.create_job(name)
-    lock = _lock(folder)
-    while not _is_at(lock, folder.lock_file):
-        # Somebody has forgotten the job since the file was opened.
-        os.close(lock)
-        folder = home.create_job(name)
-        lock = _lock(folder)
+    folder, lock = _hold(home, name)
     try:
         return _take_up(folder, lock, process)
     except BaseException:
@@ -166,9 +217,28 @@ def _take_up(folder: JobFolder, lock: int, process: ProcessId) -> Claim:
     return Claim(folder, lock, previous)
 
 
-def _lock(folder: JobFolder) -> int:
+def _hold(home: Home, name: str) -> tuple[JobFolder, int]:
+    """The folder of a job, made when it is not there, and the lock on it."""
+    for _ in range(_TRIES_MAX):
+        folder = home.create_job(name)
+        lock = _lock(folder)
+        if lock is not None and _is_at(lock, folder.lock_file):
+            return folder, lock
+        # Somebody has forgotten the job meanwhile.
+        if lock is not None:
+            os.close(lock)
+    raise StorageError(
+        f"cannot lock {folder.lock_file}: it was removed {_TRIES_MAX} times while it was taken; see what removes it"
+    )
+
+
+def _lock(folder: JobFolder) -> int | None:
+    """The lock on a job; None: its folder is gone."""
     with _writing(folder.lock_file):
-        lock = os.open(folder.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            lock = os.open(folder.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
+        except FileNotFoundError:
+            return None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -217,6 +287,6 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _remove_sockets(folder: JobFolder) -> None:
-    """Remove the socket of this job's HTTP interface, and the folder that was made for it if its own was too long."""
+    """Remove the socket of this job's HTTP interface, those of its processes, and the folder that was made for them."""
     (folder.path / _SOCKET).unlink(missing_ok=True)
     short_folder.clear_for(str(folder.path))

@@ -175,9 +175,20 @@ class _UnixConnection(HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
+        """Raises TimeoutError: nobody takes the connection in time."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+        until = time.monotonic() + (self.timeout or 0)
+        while True:
+            try:
+                self.sock.connect(self._path)
+            except BlockingIOError:
+                # More wait there already than the kernel keeps: of a socket of this kind it tells that at once.
+                if time.monotonic() > until:
+                    raise TimeoutError from None
+                time.sleep(LOOK_SECONDS)
+            else:
+                return
 
 
 def _wait_for_start(folder: JobFolder, record: RunRecord | None, until: float) -> None:

@@ -75,7 +75,9 @@ class JobControl(Protocol):
 
 
 class RunView(Protocol):
-    """The shell's window on a job that it runs. Called on the coordinator's loop, so both must return at once."""
+    """The shell's window on a job that it runs. Called in one thread, which is not that of the coordinator's loop: an output
+    that nobody takes may hold it up (`launch.shown`).
+    """
 
     shows_figures: bool
     """Whether `refresh` is of any use."""
@@ -84,7 +86,7 @@ class RunView(Protocol):
         """Something happened."""
 
     def refresh(self, status: Data, workers: Sequence[Data]) -> None:
-        """New figures, about four times a second."""
+        """New figures, at most four times a second."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from flowpoint.launch.claim import SOCKET_PATH_BYTES_MAX
+from flowpoint.host.short_folder import ADDRESS_BYTES_MAX
 from flowpoint.launch.config import available_cores
 from flowpoint.launch.home import Home
 
@@ -212,9 +212,9 @@ def judge_room(free: int) -> Finding:
 def check_sockets(home: Home, scratch: Path) -> Finding:
     """Whether processes can reach each other there; a path that is too long is moved to the temporary folder."""
     used = len(os.fsencode(home.job("x").path)) - 1 + len("/socket")
-    name_bytes = SOCKET_PATH_BYTES_MAX - used
+    name_bytes = ADDRESS_BYTES_MAX - used
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        if name_bytes >= 1 and len(os.fsencode(scratch)) + 2 <= SOCKET_PATH_BYTES_MAX:
+        if name_bytes >= 1 and len(os.fsencode(scratch)) + 2 <= ADDRESS_BYTES_MAX:
             listener.bind(str(scratch / "s"))
             return Finding("sockets", Level.OK, f"beside the job, for names of up to {name_bytes} bytes")
         with tempfile.TemporaryDirectory(prefix="flowpoint-") as short:

@@ -43,16 +43,18 @@ def forget(home: Home, name: str, *, keep_checkpoints: bool) -> Forgotten:
         claim = claim_job(home, name, ProcessId(host.pid, host.start_time))
     except UsageError as error:
         raise UsageError(f"cannot forget {name!r}: it runs; end it first with `flowpoint stop {name}`") from error
+    own = home.checkpoints(name)
+    storage = claim.previous.storage if claim.previous is not None else ""
+    elsewhere = storage if storage not in ("", MEMORY, str(own)) else ""
     try:
-        own = home.checkpoints(name)
-        storage = claim.previous.storage if claim.previous is not None else ""
-        elsewhere = storage if storage not in ("", MEMORY, str(own)) else ""
-        # The folder of the job, with its lock, comes last.
-        doomed = [home.work(name), *([] if keep_checkpoints else [own]), folder.path]
+        doomed = [home.work(name), *([] if keep_checkpoints else [own])]
         removed = [str(path) for path in doomed if _remove(path)]
-    finally:
+        # Last, since the name goes with it.
+        claim.remove()
+    except BaseException:
         claim.let_go()
-    return Forgotten(removed, elsewhere or (str(own) if own.exists() else ""))
+        raise
+    return Forgotten([*removed, str(folder.path)], elsewhere or (str(own) if own.exists() else ""))
 
 
 def _remove(path: Path) -> bool:

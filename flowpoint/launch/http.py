@@ -30,7 +30,8 @@ from typing import Any
 import h11
 
 from flowpoint.errors import FlowPointError, NotFoundError, UsageError
-from flowpoint.launch.control import JobControl
+from flowpoint.host.kept_sockets import KeptSocket, serve_at
+from flowpoint.launch.control import Data, JobControl
 
 READING_MAX = 64
 ANSWERING_MAX = 64
@@ -40,47 +41,40 @@ READ_SECONDS = 10.0
 WRITE_SECONDS = 10.0
 
 Answer = tuple[HTTPStatus, Any]
-Body = dict[str, Any]
-Handler = Callable[[JobControl, Body], Awaitable[Any]]
+Handler = Callable[[JobControl, Data], Awaitable[Any]]
 
 
-async def _status(control: JobControl, _: Body) -> Any:
+async def _status(control: JobControl, _: Data) -> Any:
     return control.status()
 
 
-async def _workers(control: JobControl, _: Body) -> Any:
+async def _workers(control: JobControl, _: Data) -> Any:
     return control.workers()
 
 
-async def _savepoint(control: JobControl, body: Body) -> Any:
+async def _savepoint(control: JobControl, body: Data) -> Any:
     return await control.savepoint(_folder(body))
 
 
-async def _stop(control: JobControl, body: Body) -> Any:
+async def _stop(control: JobControl, body: Data) -> Any:
     drain = body.get("drain", False)
     if not isinstance(drain, bool):
         raise UsageError(f"cannot stop with drain={drain!r}: it must be true or false")
     return await control.stop(_folder(body), drain=drain)
 
 
-async def _rescale(control: JobControl, body: Body) -> Any:
+async def _rescale(control: JobControl, body: Data) -> Any:
     parallelism = body.get("parallelism")
     if type(parallelism) is not int or parallelism < 1:
         raise UsageError(f"cannot rescale to {parallelism!r}: the parallelism must be a whole number from 1 on")
     return await control.rescale(parallelism)
 
 
-def _folder(body: Body) -> str:
+def _folder(body: Data) -> str:
+    """Only its form is looked at here, on the loop: the disk may hang."""
     folder = body.get("to", "")
     if not isinstance(folder, str) or (folder and not (folder.startswith("/") and _is_path(folder))):
         raise UsageError(f"cannot make a savepoint in {folder!r}: name a folder by its absolute path")
-    there = folder
-    while there and not os.path.lexists(there):
-        there = os.path.dirname(there)
-    if there and not os.path.isdir(there):
-        raise UsageError(
-            f"cannot make a savepoint in {folder!r}: {there} is not a folder; name one, or a path that is free"
-        )
     return folder
 
 
@@ -137,18 +131,20 @@ class HttpServer:
         self._report = report
         self._read_seconds = read_seconds
         self._write_seconds = write_seconds
-        self._server: asyncio.Server | None = None
+        self._socket: KeptSocket | None = None
         self._reading: dict[asyncio.Task[None], None] = {}  # oldest first
         self._answering: set[asyncio.Task[None]] = set()
 
     async def start(self, path: str) -> None:
-        """Listen on a Unix socket at `path`, which must not exist."""
-        self._server = await asyncio.start_unix_server(self._serve, path, limit=HEAD_BYTES_MAX)
+        """Listen on a Unix socket at `path`, at which nobody else may listen."""
+        self._socket = await serve_at(
+            path, lambda sock: asyncio.start_unix_server(self._serve, sock=sock, limit=HEAD_BYTES_MAX)
+        )
 
     async def close(self, grace: float = 2.0) -> None:
         """Stop listening, let answers that are under way go out for `grace` seconds, drop everybody else."""
-        if self._server is not None:
-            self._server.close()
+        if self._socket is not None:
+            self._socket.close()
         for task in self._reading:
             task.cancel()
         if self._answering:
@@ -219,7 +215,7 @@ class HttpServer:
             raise _BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, f"{path} takes {method} only")
         return handler
 
-    async def _carry_out(self, handler: Handler, body: Body) -> Answer:
+    async def _carry_out(self, handler: Handler, body: Data) -> Answer:
         try:
             return HTTPStatus.OK, await handler(self._control, body)
         except FlowPointError as error:
@@ -243,7 +239,7 @@ class HttpServer:
             await writer.wait_closed()
 
 
-def _parsed(raw: bytes) -> Body:
+def _parsed(raw: bytes) -> Data:
     """A body as JSON; none is an empty one."""
     try:
         body = json.loads(raw) if raw else {}

@@ -22,15 +22,15 @@ from dataclasses import replace
 from math import inf
 from typing import Any, Final, Self, TypedDict, Unpack
 
-import uvloop
-
 from flowpoint import errors
 from flowpoint.coordinator.coordinator import Coordinator
 from flowpoint.coordinator.ending import Outcome
 from flowpoint.coordinator.job import JobToRun, Wishes
 from flowpoint.errors import FlowPointError, JobError
+from flowpoint.host import main_loop
 from flowpoint.host.base import Process
 from flowpoint.host.system import SystemHost
+from flowpoint.launch.assertions import require_assertions
 from flowpoint.launch.config import load_settings
 from flowpoint.launch.interrupts import INTERRUPTED, Interrupts
 from flowpoint.launch.jobfile import JobObject
@@ -136,6 +136,7 @@ def run_in_process(job: JobObject, **flags: Unpack[RunFlags]) -> None:
         FlowPointError: the job is wrong, or it has failed; a user's error as UserCodeError.
         KeyboardInterrupt: somebody has interrupted it, and it has ended.
     """
+    require_assertions()
     with Keyboard() as keyboard:
         outcome = _run_in_loop_of_its_own(_run(job, Wishes(**flags), keyboard))
     if outcome.state is JobState.FAILED:
@@ -149,9 +150,9 @@ def run_in_process(job: JobObject, **flags: Unpack[RunFlags]) -> None:
 def _run_in_loop_of_its_own(run: Coroutine[Any, Any, Outcome]) -> Outcome:
     """Run it here, or in a thread if this one has a loop already. A thread that does not end is not waited for."""
     if not _is_in_a_loop():
-        return uvloop.run(run)
+        return main_loop.run(run)
     thread = ThreadPoolExecutor(1, "flowpoint job")
-    running = thread.submit(uvloop.run, run)
+    running = thread.submit(main_loop.run, run)
     try:
         return running.result()
     finally:

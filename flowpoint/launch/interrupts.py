@@ -7,6 +7,8 @@ A job that waits to be restarted has nothing in flight that a last checkpoint co
 cancelled at the first signal. So is one that fails again on the way to its last checkpoint, unless it restarts at once.
 Nothing is lost by that: the next run goes on from the newest checkpoint.
 
+A job that has ended is past asking: what is left is to write down how, which no signal cuts short (`as_before`).
+
 Not here: what stopping and cancelling are (`protocol.job`); `flowpoint stop`, which waits until records flow again.
 """
 
@@ -14,7 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from flowpoint.coordinator.checkpoint_record import CheckpointRecord
@@ -23,6 +26,18 @@ from flowpoint.launch.control import Event, EventKind
 INTERRUPTED = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 TERMINAL_CLOSED = "the terminal that it ran in was closed"
+
+
+@contextmanager
+def as_before() -> Iterator[None]:
+    """At the end, signals are handled as they were at the beginning."""
+    before = {number: signal.getsignal(number) for number in (*_SIGNALS, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:  # one that is not Python's was never replaced
+                signal.signal(number, handler)
 
 
 class Requests(Protocol):
@@ -59,9 +74,11 @@ class Interrupts:
         self._handled.append(number)
 
     def __exit__(self, *_: object) -> None:
+        """Ignore the signals from now on, until `as_before` ends."""
         loop = asyncio.get_running_loop()
         for number in self._handled:
             loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)
 
     def interrupt(self) -> None:
         """A signal has come."""

@@ -5,7 +5,8 @@ What stands between our own writes came from the workers: a line in the form of 
 is what the job printed. So it can be told at the end without anybody having looked at it meanwhile.
 
 A log that has become too long is put aside (`host.log_files`). Workers go over to the new file a moment later; so the file
-before is kept open, too, for what they have printed at the end of it.
+before is kept open, too, for what they have printed at the end of it. The same happens when somebody has removed the log, to
+have its room, or put it aside himself: it is begun anew, or nobody would find what comes from then on.
 
 Invariant: nothing is kept in memory but the places of the last `GAPS_MAX` gaps of two files.
 Not here: reading it (`cli.logs`).
@@ -13,10 +14,12 @@ Not here: reading it (`cli.logs`).
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -111,7 +114,8 @@ class JobLog:
                 f"{'remove it' if isinstance(error, IsADirectoryError) else 'check the disk and its permissions'}"
             ) from error
         if self._is_long():
-            self._turn()
+            with suppress(OSError):  # `look_after` tries again, and tells
+                self._turn()
 
     def write(self, event: Event, wall_ms: int) -> None:
         """Append one event, with its traceback when it has one.
@@ -127,25 +131,53 @@ class JobLog:
         except OSError:
             return
 
-    def turn_if_due(self, now: float) -> None:
-        """Turn the log over if it has become too long. `now`: seconds of a clock that never goes back.
+    def look_after(self, now: float) -> str:
+        """Begin the log anew if somebody has removed it, or turn it over if it has become too long.
 
         What cannot be done at the moment, on a full disk say, is tried again: the log goes on in the same file.
+
+        Args:
+            now: seconds of a clock that never goes back.
+
+        Returns:
+            What a person must know of it; "" when all is well.
         """
-        is_early = self._turned_at is not None and now - self._turned_at < self._apart_seconds
-        if not is_early and self._is_long() and self._turn():
-            self._turned_at = now
+        try:
+            if not self._is_in_place():
+                self._go_over()
+                return f"the log of the job, {self._path}, was removed or replaced; it is begun anew"
+            if not os.access(self._path, os.W_OK):
+                # Here it is open, but no worker that starts from now on can write into it.
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self._path))
+            is_early = self._turned_at is not None and now - self._turned_at < self._apart_seconds
+            if not is_early and self._is_long():
+                self._turn()
+                self._turned_at = now
+        except OSError as error:
+            return (
+                f"cannot write the log of the job, {self._path}, or put it aside: {error.strerror or error}; what workers "
+                f"print may be lost, or the file grow too long; see that {self._path.parent} is there and can be written, "
+                "and that nothing but FlowPoint puts files there"
+            )
+        return ""
+
+    def _is_in_place(self) -> bool:
+        try:
+            return os.path.samestat(self._path.stat(), os.fstat(self._parts[-1].file))
+        except FileNotFoundError:
+            return False
 
     def _is_long(self) -> bool:
         return 0 < self._settings.max_bytes < self._parts[-1].size()
 
-    def _turn(self) -> bool:
-        """Whether it could be done."""
-        try:
-            log_files.turn(self._path, self._settings.backups)
-            newest = _Part(self._path)
-        except OSError:
-            return False
+    def _turn(self) -> None:
+        """Raises OSError."""
+        log_files.turn(self._path, self._settings.backups)
+        self._go_over()
+
+    def _go_over(self) -> None:
+        """Go on in the file that has the name now. Raises OSError: in the one before."""
+        newest = _Part(self._path)
         log_files.move_streams(self._parts[-1].file, newest.file)
         self._parts.append(newest)
         for part in self._parts[:-2]:
@@ -153,7 +185,6 @@ class JobLog:
             self._passed_bytes += part.gap_bytes
             os.close(part.file)
         del self._parts[:-2]
-        return True
 
     def printed(self) -> Printed:
         """What the job's functions and sinks have printed since this log was opened."""

@@ -37,8 +37,6 @@ from flowpoint.model.suggestions import suggestion
 from flowpoint.model.texts import cut
 from flowpoint.plan.graph import StreamGraph
 
-MODULE_NAME = JOB_MODULE
-
 _loading: ContextVar[bool] = ContextVar("flowpoint_job_loading", default=False)
 
 
@@ -132,7 +130,7 @@ def _hidden_neighbours(source: JobSource) -> list[str]:
     """Modules that a job file that was built imports and that are not the neighbours of that name: one sentence each."""
     folder = os.path.dirname(source.path)
     sentences = []
-    for name in sorted(_imported_names(source) - {"__main__", MODULE_NAME}):
+    for name in sorted(_imported_names(source) - {"__main__", JOB_MODULE}):
         beside = next(
             (path for path in (f"{name}.py", f"{name}/__init__.py") if os.path.exists(f"{folder}/{path}")), ""
         )
@@ -160,12 +158,12 @@ def _imported_names(source: JobSource) -> set[str]:
 
 
 def _execute(source: JobSource, code: CodeType) -> ModuleType:
-    module = ModuleType(MODULE_NAME)
+    module = ModuleType(JOB_MODULE)
     module.__file__ = source.path
     package = package_of(source.path)
     module.__package__ = package.name if package is not None else ""  # where `from .sibling import x` begins
     # Dataclasses and typing look up the module of a class by its name while the class is made.
-    sys.modules[MODULE_NAME] = module
+    sys.modules[JOB_MODULE] = module
     _remember_lines(source)
     with _blaming(source, "could not be loaded"):
         exec(code, vars(module))  # noqa: S102  executing the author's file is the duty of this module

@@ -32,9 +32,18 @@ def check_place(storage: str) -> None:
 def check_target(folder: str) -> None:
     """Refuse a folder for a savepoint in which nothing can be written, before anything is made for it. Makes the folder.
 
+    `folder` is an absolute path.
+
     Raises:
         UsageError: it cannot be used.
     """
+    there = folder
+    while not os.path.lexists(there):
+        there = os.path.dirname(there)
+    if not os.path.isdir(there):
+        raise UsageError(
+            f"cannot make a savepoint in {folder}: {there} is not a folder; name one, or a path that is free"
+        )
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

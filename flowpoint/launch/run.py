@@ -6,7 +6,7 @@ Everything that can be refused is refused before anything is started. The HTTP i
 start, so that its import costs no time of the job's.
 
 Not here: the job file and its plan (`assembled`), what happens to the job (`coordinator`), the words in which its start and
-end are told (`told`), what is printed (`cli`), what a signal asks for (`launch.interrupts`).
+end are told (`told`), what is printed (`cli`, by way of `launch.shown`), what a signal asks for (`launch.interrupts`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import uvloop
-
 from flowpoint.coordinator.branch import has_gone_on
 from flowpoint.coordinator.coordinator import Coordinator
 from flowpoint.coordinator.ending import Outcome
@@ -28,6 +26,7 @@ from flowpoint.coordinator.incidents import failure_of
 from flowpoint.coordinator.job import JobToRun, Wishes, widest
 from flowpoint.coordinator.origin import rescaled_to
 from flowpoint.errors import IncompatibleStateError, UsageError
+from flowpoint.host import main_loop
 from flowpoint.host.base import Host
 from flowpoint.host.processes import require_open_files
 from flowpoint.host.system import SystemHost
@@ -36,10 +35,12 @@ from flowpoint.launch.assembled import Assembled, assemble
 from flowpoint.launch.claim import Claim, claim_job
 from flowpoint.launch.control import Data, Event, EventKind, RunOptions, RunView
 from flowpoint.launch.home import TOTALS, Home, ProcessId, RunRecord
-from flowpoint.launch.interrupts import Interrupts
+from flowpoint.launch.interrupts import Interrupts, as_before
 from flowpoint.launch.job_log import JobLog
+from flowpoint.launch.own_folders import refuse_removed_place
 from flowpoint.launch.places import check_place, open_place
 from flowpoint.launch.question import ask
+from flowpoint.launch.shown import Shown
 from flowpoint.launch.traits import changes, traits_of
 from flowpoint.launch.worker_arguments import worker_arguments
 from flowpoint.model.commits import CommitEntry, CommitKind
@@ -68,6 +69,7 @@ def run_job_file(options: RunOptions, view: RunView, on_claimed: Callable[[], No
     """
     assembled = assemble(options)
     home = Home.from_environment()
+    refuse_removed_place(assembled.settings.checkpoint.storage, home)
     check_place(assembled.settings.checkpoint.storage)
     require_open_files(assembled.settings.workers)
     if options.source is not None:
@@ -80,7 +82,6 @@ def run_job_file(options: RunOptions, view: RunView, on_claimed: Callable[[], No
     host = SystemHost("coordinator", str(home.job(assembled.name).path))
     claim = claim_job(home, assembled.name, ProcessId(host.pid, host.start_time))
     on_claimed()
-    outcome: Outcome | None = None
     try:
         run = _Run(assembled, home, claim, host, view)
     except BaseException:
@@ -88,21 +89,14 @@ def run_job_file(options: RunOptions, view: RunView, on_claimed: Callable[[], No
         claim.let_go()
         raise
     try:
-        outcome = uvloop.run(run.run())
+        with as_before():
+            try:
+                return main_loop.run(run.run()).exit_code
+            finally:
+                run.give_up_name()
     finally:
-        state = outcome.state if outcome is not None else JobState.FAILED
-        reason = outcome.reason if outcome is not None else "the coordinator ended by an error of its own"
-        if outcome is None and claim.is_unrecorded:
-            claim.let_go()
-        elif outcome is not None and run.never_was(outcome):
-            claim.vanish((home.checkpoints(assembled.name), home.work(assembled.name)))
-        elif outcome is not None and run.was_refused(outcome):
-            claim.withdraw(reason)
-        else:
-            claim.release(
-                told.LAST[state].value, ended=host.wall_ms(), reason=reason, resume=run.resume, totals=run.totals
-            )
-    return outcome.exit_code
+        # Last, as it waits for whoever reads: a signal ends that.
+        run.shown.close()
 
 
 def _has_claimed(assembled: Assembled, home: Home, source: str) -> bool:
@@ -129,22 +123,33 @@ class _Run:
         self._home = home
         self._claim = claim
         self._host = host
-        self._view: RunView | None = view
+        self.shown = Shown(view)
+        """What the shell sees of it."""
         settings = assembled.settings
         # A worker that does not go over to a new file within this time is dead.
         self._log = JobLog(claim.folder.log, settings.log, apart_seconds=settings.heartbeat.timeout)
+        self._log_trouble = ""
         self._token = secrets.token_hex(16)
         self._socket = claim.socket_address()
         self._interrupts: Interrupts | None = None
-        self.resume = assembled.options.resume_command()
-        """What a person types to go on with the job."""
-        self.totals: Data = {}
-        """The last figures, once there are some."""
+        self._resume = assembled.options.resume_command()  # what a person types to go on with the job
+        # How the job has ended, from then on: whatever hinders the run in what is left to do.
+        self._outcome: Outcome | None = None
+        self._totals: Data = {}  # the last figures, once there are some
         self._has_begun = False  # records have flowed
         self._is_new = False  # its storage knows nothing of it
 
     async def run(self) -> Outcome:
         """Run to the end."""
+        try:
+            outcome = await self._run()
+            self._emit(told.ended(self._assembled.name, outcome, self._log.printed()))
+            return outcome
+        finally:
+            self._log.close()
+            await self._host.close()
+
+    async def _run(self) -> Outcome:
         entries = await self._continued_entries()
         self._is_new = not entries and not self._assembled.options.fresh
         rescaled = self._rescaled(entries)
@@ -159,15 +164,17 @@ class _Run:
         coordinator = Coordinator(self._host, job, self._emit, self._on_workers)
         self._announce(self._changes(job, entries))
         self._interrupts = Interrupts(coordinator.requests, self._emit)
-        try:
-            with self._interrupts:
+        # Also while its local state is removed, which may take a while: how the job has ended must be told.
+        with self._interrupts:
+            try:
                 outcome = await self._run_beside_http(coordinator, job)
-        finally:
-            await self._remove_work(job.work_dir)
-        self.resume = self._resume_command(coordinator)
-        if self._interrupts.reason and outcome.state in (JobState.STOPPED, JobState.CANCELLED):
-            outcome = replace(outcome, reason=self._interrupts.reason)
-        return await self._end(outcome)
+                self._resume = self._command_to_go_on(coordinator)
+                if self._interrupts.reason and outcome.state in (JobState.STOPPED, JobState.CANCELLED):
+                    outcome = replace(outcome, reason=self._interrupts.reason)
+                self._outcome = outcome
+            finally:
+                await self._remove_work(job.work_dir)
+        return outcome
 
     async def _end_at_once(self, end: AlreadyFinished | Refuse) -> Outcome:
         """The commit log says that there is nothing to run, or that it must not go on: nothing is started."""
@@ -183,12 +190,7 @@ class _Run:
             case Refuse(reason):
                 error = IncompatibleStateError(reason)
                 outcome = Outcome(JobState.FAILED, error.exit_code, reason, failure_of(error, 0))
-        return await self._end(outcome)
-
-    async def _end(self, outcome: Outcome) -> Outcome:
-        self._emit(told.ended(self._assembled.name, outcome, self._log.printed()))
-        self._log.close()
-        await self._host.close()
+        self._outcome = outcome
         return outcome
 
     async def _remove_work(self, folder: str) -> None:
@@ -196,14 +198,34 @@ class _Run:
         try:
             await self._host.disk.remove_tree(folder)
         except OSError as error:
-            text = f"cannot remove {folder}: {error.strerror}; it is of no use any more, remove it"
+            text = f"cannot remove {folder}: {error.strerror or error}; it is of no use any more, remove it"
             self._emit(Event(EventKind.WARNING, text))
 
-    def was_refused(self, outcome: Outcome) -> bool:
+    def give_up_name(self) -> None:
+        """Say how the run has ended, to whoever asks later, and let others run the job."""
+        claim, outcome, name = self._claim, self._outcome, self._assembled.name
+        state = outcome.state if outcome is not None else JobState.FAILED
+        reason = outcome.reason if outcome is not None else "the coordinator ended by an error of its own"
+        if outcome is None and claim.is_unrecorded:
+            claim.let_go()
+        elif outcome is not None and self._never_was(outcome):
+            claim.vanish((self._home.checkpoints(name), self._home.work(name)))
+        elif outcome is not None and self._was_refused(outcome):
+            claim.withdraw(reason)
+        else:
+            claim.release(
+                told.LAST[state].value,
+                ended=self._host.wall_ms(),
+                reason=reason,
+                resume=self._resume,
+                totals=self._totals,
+            )
+
+    def _was_refused(self, outcome: Outcome) -> bool:
         """Whether it ended before anything of the job had run, so that the run before is still the last one."""
         return outcome.state is JobState.FAILED and not self._has_begun and self._claim.previous is not None
 
-    def never_was(self, outcome: Outcome) -> bool:
+    def _never_was(self, outcome: Outcome) -> bool:
         """Whether it is a first start that was refused, so that there is no job.
 
         One with --from may have taken the output over for its lineage, which the same command has to find again.
@@ -280,7 +302,7 @@ class _Run:
                 socket=self._socket,
                 token=self._token,
                 storage=self._place.name,
-                resume=self.resume,
+                resume=self._resume,
                 started=self._host.wall_ms(),
                 traits=traits_of(self._assembled.compiled),
             )
@@ -289,7 +311,7 @@ class _Run:
     def _on_workers(self, pids: dict[int, tuple[int, float]]) -> None:
         self._claim.record_workers(tuple(ProcessId(pid, start_time) for pid, start_time in pids.values()))
 
-    def _resume_command(self, coordinator: Coordinator) -> str:
+    def _command_to_go_on(self, coordinator: Coordinator) -> str:
         """What goes on where this run has ended: a rescale is remembered, a stop with a savepoint has handed on to it."""
         options, last = self._assembled.options, coordinator.checkpoints.last_completed
         if options.parallelism != widest(coordinator.plan):
@@ -317,20 +339,9 @@ class _Run:
     def _emit(self, event: Event) -> None:
         self._has_begun |= event.kind is EventKind.RUNNING
         self._log.write(event, self._host.wall_ms())
-        self._show(lambda view: view.on_event(event))
+        self.shown.on_event(event)
         if self._interrupts is not None:
             self._interrupts.on_event(event)
-
-    def _show(self, call: Callable[[RunView], None]) -> None:
-        """Tell the view, if there is one left: a full disk behind stdout or a terminal that has gone ends no job."""
-        if self._view is None:
-            return
-        try:
-            call(self._view)
-        except Exception as error:  # noqa: BLE001  whatever an output stream may raise
-            self._view = None
-            text = f"showing the job failed, and is given up: {type(error).__name__}: {error}"
-            self._log.write(Event(EventKind.WARNING, text), self._host.wall_ms())
 
     # ------------------------------------------------------------------ beside the coordinator
 
@@ -361,18 +372,25 @@ class _Run:
         try:
             await self._refresh(running)
         finally:
-            # The last picture is the one that stays.
-            self._show_figures(running)
             status = running.status()
-            self.totals = {name: status[name] for name in TOTALS}
+            if self.shown.shows_figures:
+                # The last picture is the one that stays.
+                self.shown.refresh(status, running.workers())
+            self._totals = {name: status[name] for name in TOTALS}
             await server.close()
 
     async def _refresh(self, running: RunningJob) -> None:
         while True:
-            self._show_figures(running)
-            self._log.turn_if_due(asyncio.get_running_loop().time())
+            if self.shown.shows_figures and not self.shown.is_behind:
+                self.shown.refresh(running.status(), running.workers())
+            if problem := self.shown.take_problem():
+                self._log.write(Event(EventKind.WARNING, problem), self._host.wall_ms())
+            self._look_after_log()
             await asyncio.sleep(REFRESH_SECONDS)
 
-    def _show_figures(self, running: RunningJob) -> None:
-        if self._view is not None and self._view.shows_figures:
-            self._show(lambda view: view.refresh(running.status(), running.workers()))
+    def _look_after_log(self) -> None:
+        """A trouble that stays is told once."""
+        trouble = self._log.look_after(asyncio.get_running_loop().time())
+        if trouble and trouble != self._log_trouble:
+            self._emit(Event(EventKind.WARNING, trouble))
+        self._log_trouble = trouble

@@ -188,8 +188,12 @@ class RunningJob:
 
     async def _check_target(self, folder: str) -> None:
         """Before a barrier goes out. Beside the loop: the disk of a person's choice may hang."""
-        await asyncio.to_thread(refuse_own_folder, folder, self._home, self._job.place.name)
-        await asyncio.to_thread(check_target, folder)
+
+        def look() -> None:
+            refuse_own_folder(folder, self._home, self._job.place.name)
+            check_target(folder)
+
+        await self._host.run_blocking(look)
 
     async def rescale(self, parallelism: int) -> Data:
         """See `JobControl`."""

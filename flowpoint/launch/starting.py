@@ -55,11 +55,12 @@ def _announce(folder: Path, content: str) -> tuple[Path, int] | None:
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.write(descriptor, content.encode(errors="surrogateescape"))
+        os.write(descriptor, content.encode())
         draft.rename(folder / token)
     except OSError:
         os.close(descriptor)
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink()
         return None
     return folder / token, descriptor
 

@@ -77,23 +77,25 @@ def main() -> None:
     arguments = json.loads(sys.argv[1])
     die_with_parent(arguments["parent"])
     allow_open_files()
-    import uvloop
-
+    from flowpoint.host import main_loop
     from flowpoint.host.log_files import start_following
+    from flowpoint.host.log_streams import make_lossy
     from flowpoint.host.system import SystemHost
     from flowpoint.launch.job_log import line_of
 
-    # Lines of several workers go to one file: whole, and at once, so that a kill loses none. Printing any text works.
+    def line(text: str) -> str:
+        return line_of("worker", f"{arguments['index']}: {text}", time.time_ns() // 1_000_000)
+
     # Also with PYTHONUNBUFFERED, which would send each argument of a `print` by itself.
-    sys.stdout.reconfigure(line_buffering=True, write_through=False, errors="backslashreplace")  # type: ignore[union-attr]
+    make_lossy(line)
 
     # As often as it beats: one that does not is taken for dead, and what it prints need not be kept.
     start_following(Path(arguments["log"]), arguments["heartbeat_interval"])
 
     def log(text: str) -> None:
-        # On a full disk the line is lost, and only it (rule 23); a function may have closed the stream (ValueError).
+        # A function may have closed the stream.
         with suppress(OSError, ValueError):
-            sys.stdout.write(line_of("worker", f"{arguments['index']}: {text}", time.time_ns() // 1_000_000))
+            sys.stdout.write(line(text))
 
     async def run() -> None:
         host = SystemHost(f"worker-{arguments['index']}", arguments["run_dir"])
@@ -108,7 +110,7 @@ def main() -> None:
         )
         await host.close()
 
-    uvloop.run(run())
+    main_loop.run(run())
     with suppress(OSError, ValueError):
         sys.stdout.flush()
     # A user's blocked thread must not keep a worker that has done its duty alive.

@@ -10,7 +10,7 @@ import asyncio
 import traceback
 from typing import Any
 
-from flowpoint.errors import FINAL_ERRORS, BadRecordError, FlowPointError, UserCodeError
+from flowpoint.errors import FINAL_ERRORS, BadRecordError, FlowPointError, TransientError, UserCodeError
 from flowpoint.model import messages
 from flowpoint.model.plan import JobPlan
 from flowpoint.model.texts import MESSAGE_CHARACTERS_MAX, TRACE_CHARACTERS_MAX, cut
@@ -156,10 +156,11 @@ def describe_failure(
 ) -> messages.Failure:
     """An exception as data. `operator` is where it came up, for an error that names none itself.
 
-    The trace of what the job's author must mend shows the author's frames only.
+    The trace of what the job's author must mend, or what came up in a source or sink of theirs, shows the author's
+    frames only.
     """
     cause = first_cause(error)
-    if isinstance(cause, UserCodeError | BadRecordError):
+    if isinstance(cause, UserCodeError | BadRecordError) or type(cause) is TransientError:
         trace = users_trace(cause.__cause__ or cause)
     else:
         trace = "".join(traceback.format_exception(cause))

@@ -14,22 +14,20 @@ Invariant: what is captured does not change any more, whatever a reader or write
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import msgpack
-
-from flowpoint.codec.key_types import key_types
-from flowpoint.errors import BadRecordError, StorageError
+from flowpoint.codec.key_types import key_shapes, key_types
+from flowpoint.errors import StorageError
 from flowpoint.model.elements import WATERMARK_MIN, Barrier
 from flowpoint.model.manifest import StateFile, SubtaskState
 from flowpoint.runtime.closing import finish
 from flowpoint.runtime.connector_forms import full_writer
 from flowpoint.runtime.contracts import ConnectorContext, PreparesBeside, Sink, SinkWithFiles, SinkWriter
-from flowpoint.runtime.failures import naming, shorten
+from flowpoint.runtime.failures import naming
+from flowpoint.runtime.json_data import checked_json
 from flowpoint.state.backend import Backend, Frozen
 from flowpoint.state.key_functions import refuse_other_keys
 from flowpoint.state.versions import stamped
@@ -147,7 +145,7 @@ class KeyedPart:
     def _check_keys(self) -> None:
         """Nothing with keys of another type than the stored ones may get into a snapshot that counts."""
         if self.stored_keys:
-            seen = key_types(self.seen_keys())
+            seen = key_types(key_shapes(self.seen_keys()))
             if seen:
                 refuse_other_keys(self.uid, self.stored_keys, seen)
                 self.stored_keys = frozenset()
@@ -344,16 +342,3 @@ def merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     """The data of two parts of one operator (`SubtaskState.to_data`) as one; they share nothing but `states`."""
     states = {**first.get("states", {}), **second.get("states", {})}
     return {**first, **second, **({"states": states} if states else {})}
-
-
-def checked_json(value: Any, what: str) -> Any:
-    """A copy of `value`, if JSON and messages carry it unchanged. Raises BadRecordError saying what to return instead."""
-    advice = "use None, bool, int of up to 64 bits, float, str, lists, and dicts with str keys"
-    try:
-        copy = json.loads(json.dumps(value))
-        msgpack.packb(copy, unicode_errors="surrogatepass")
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise BadRecordError(f"{what} is not JSON data ({error}); {advice}") from error
-    if copy != value:
-        raise BadRecordError(f"{what} does not survive JSON (saw {shorten(value)}); {advice}")
-    return copy

@@ -26,7 +26,8 @@ from flowpoint.model.manifest import SubtaskState
 from flowpoint.runtime.connector_forms import full_reader, settled
 from flowpoint.runtime.contracts import END, ConnectorContext, Source, SourceReader, Split
 from flowpoint.runtime.failures import naming, shorten
-from flowpoint.runtime.parts import Captured, checked_json
+from flowpoint.runtime.json_data import checked_json
+from flowpoint.runtime.parts import Captured
 from flowpoint.runtime.subtask import Subtask
 from flowpoint.runtime.subtask_parts import SubtaskParts
 

@@ -123,6 +123,10 @@ class SimDisk:
     async def stat(self, path: str) -> FileStat | None:
         return await self.operate("disk.stat", path, lambda: self._files.stat(path))
 
+    async def is_link(self, path: str) -> bool:
+        """There are none here, so nothing is looked at."""
+        return False
+
     async def make_dirs(self, path: str, *, private: bool = True) -> None:
         await self.operate("disk.make_dirs", path, lambda: self._files.make_dirs(path))
 

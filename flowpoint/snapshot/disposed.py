@@ -10,6 +10,7 @@ Not here: checkpoints, which belong to their job and its retention.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 
 from flowpoint.errors import UsageError
@@ -62,6 +63,7 @@ def dispose(path: str | os.PathLike[str]) -> Disposed:
 def remove_empty_folders(folder: str) -> tuple[str, ...]:
     """Remove the folders that are empty now, from the bottom up; what is left at the top."""
     for path, _, _ in os.walk(folder, topdown=False):
-        if not os.listdir(path):
+        # One that has something in it stays, and so does one that cannot be removed.
+        with suppress(OSError):
             os.rmdir(path)
     return tuple(sorted(os.listdir(folder))) if os.path.isdir(folder) else ()

@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -36,7 +37,7 @@ from flowpoint.snapshot.location import local_storage
 from flowpoint.snapshot.manifests import encode_manifest, write_manifest
 from flowpoint.snapshot.new_entries import require_like, samples_of
 from flowpoint.snapshot.opened import Snapshot, SourceSplit, nearest
-from flowpoint.snapshot.storage import SLICE_BYTES, Storage
+from flowpoint.snapshot.storage import SLICE_BYTES, Storage, reason_of
 from flowpoint.snapshot.value_fit import fit, fit_any
 from flowpoint.snapshot.value_text import json_of, text_of
 from flowpoint.snapshot.writer import DELTA
@@ -165,8 +166,12 @@ class Child:
         written: list[str] = []
         try:
             manifest = run_now(self._write(storage, written))
-        except (SnapshotError, StorageError):
-            run_now(storage.delete(*written))
+        except BaseException:
+            # What has happened is the news, and not what of it cannot be removed. The manifest goes first: it may be there,
+            # and names what goes then.
+            with suppress(StorageError):
+                run_now(storage.delete(names.MANIFEST))
+                run_now(storage.delete(*written))
             remove_empty_folders(path)
             raise
         size = sum(file.bytes for file in manifest.files())
@@ -330,6 +335,8 @@ def _check_free(path: str, parent: str) -> None:
         return
     except NotADirectoryError:
         raise UsageError(f"cannot write a snapshot to {path}: that is a file; choose a new folder") from None
+    except OSError as error:
+        raise UsageError(f"cannot write a snapshot to {path}: {reason_of(error)}; choose another folder") from error
     if inside:
         raise UsageError(f"cannot write a snapshot to {path}: the folder is not empty; choose a new or empty one")
 

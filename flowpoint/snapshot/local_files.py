@@ -11,13 +11,14 @@ another run has left under the same name is refused when it is opened.
 The coordinator lets go of a local file together with the file in the storage, whose space a hard link would keep; and
 before each attempt of all that the restored checkpoint does not name.
 
-Invariant: nothing that fails here fails a checkpoint or a restore; it is logged.
+Invariants: nothing that fails here fails a checkpoint or a restore; it is logged. Nothing is removed behind a link.
 
 Not here: making them (`locally_kept`), whether an attempt may trust them (`coordinator.local_recovery`).
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
@@ -72,6 +73,7 @@ class LocalFiles:
         self._opened = _Tally()
         self._missed = _Tally()
         self._has_complained = False
+        self._has_told_of_stuck = False
 
     def takes(self, name: str) -> bool:
         """Whether there may be a local file of this name: state files of checkpoints have some, and nothing else."""
@@ -80,6 +82,11 @@ class LocalFiles:
     def path(self, name: str) -> str:
         """Where the local file of a name is."""
         return f"{self._folder}/{name}"
+
+    def unfinished(self, name: str) -> str:
+        """Where a file is made that is to become the local file of a name."""
+        folder, _, base = name.rpartition("/")
+        return self.path(names.unfinished(f"{folder}/", base, self.new_id()))
 
     def complain(self, error: OSError | StorageError) -> None:
         """Say, once, that a file could not be kept: what hinders one file hinders all."""
@@ -151,6 +158,7 @@ class LocalFiles:
             OSError: one of the others is still there, or nobody knows which are.
         """
         folder = self.path(names.SHARED).rstrip("/")
+        await self._require_own(folder)
         stay: list[str] = []
         for base in await self.disk.list(folder):
             name = names.SHARED + base
@@ -160,15 +168,24 @@ class LocalFiles:
                 await self.disk.remove(f"{folder}/{base}")
         return stay
 
+    async def _require_own(self, folder: str) -> None:
+        """Never remove what a link leads to, which may be the storage itself."""
+        for path in (self._folder, folder):
+            if await self.disk.is_link(path):
+                raise OSError(errno.ELOOP, f"{path} is a link, which somebody else has put there: remove it", path)
+
     async def forget(self, doomed: Collection[str]) -> None:
-        """Let go of what the storage has let go of. What cannot be removed is said, and goes before the next attempt."""
+        """Let go of what the storage has let go of. What cannot be removed is said, once, and goes before an attempt."""
         for name in filter(self.takes, doomed):
             try:
                 await self.disk.remove(self.path(name))
             except OSError as error:
-                self._log(
-                    f"cannot remove the local file {self.path(name)} yet, and its space is not free: {_seen(error)}"
-                )
+                if not self._has_told_of_stuck:
+                    self._has_told_of_stuck = True
+                    self._log(
+                        f"cannot remove local state files yet, and their space is not free: {self.path(name)}: "
+                        f"{_seen(error)}; look at the disk that this folder is on"
+                    )
 
 
 def _problem_of(handle: OpenFile, file: StateFile) -> str:

@@ -22,7 +22,6 @@ from collections.abc import AsyncIterator
 
 from flowpoint.errors import StorageError
 from flowpoint.host.base import DiskFile, OpenFile
-from flowpoint.snapshot import names
 from flowpoint.snapshot.local_files import LocalFiles
 from flowpoint.snapshot.storage import NO_LINK, Chunks, LocalFile, Names, Storage, one_by_one
 
@@ -96,13 +95,25 @@ class LocallyKept:
                 await disk.link(path, target)
             except FileExistsError:
                 # Another run has left it, whose attempts were counted as this one's are.
-                await disk.remove(target)
-                await disk.link(path, target)
+                await self._replace(path, name)
         except OSError as error:
             if error.errno in NO_LINK:
                 await self._copy(path, name)
             else:
                 self._local.complain(error)
+
+    async def _replace(self, path: str, name: str) -> None:
+        """Let a local name stand for a file of the storage, whatever it stood for.
+
+        Nothing is removed under that name: should it lead into the storage itself, that would be the file.
+        """
+        disk, temporary = self._local.disk, self._local.unfinished(name)
+        await disk.link(path, temporary)
+        try:
+            await disk.rename(temporary, self._local.path(name))
+        finally:
+            # A second name of the same file is left where it is.
+            await disk.remove(temporary)
 
     async def _copy(self, path: str, name: str) -> None:
         copy = _Copy(self._local, name, LocalFile(self._local.disk, path))
@@ -120,10 +131,9 @@ class _Copy:
     """The chunks of a file on their way to somewhere, written down locally as they pass. What fails of that ends only it."""
 
     def __init__(self, local: LocalFiles, name: str, chunks: Chunks) -> None:
-        folder, _, base = name.rpartition("/")
         self._local = local
         self._disk = local.disk
-        self._temporary = local.path(names.unfinished(f"{folder}/", base, local.new_id()))
+        self._temporary = local.unfinished(name)
         self._path = local.path(name)
         self._chunks = one_by_one(chunks)
         self._file: DiskFile | None = None

@@ -218,7 +218,9 @@ class Cleaner:
             fresh = plan(entries, named, lineage=self._lineage, retained=self._retained, pinned=pinned)
             problems += stuck.values()
         kept = kept_directories(entries, self._lineage, self._retained, pinned)
+        waiting = self._waiting(fresh, kept, named)
         report = await self._delete(self._owed_still(kept, named) + fresh)
+        self._owed += waiting
         self._named = {directory: files for directory, files in self._named.items() if directory in kept}
         return CleanReport(report.deleted, (*problems, *report.problems))
 
@@ -278,6 +280,14 @@ class Cleaner:
             name for name in self._owed.files if name not in needed and not _holds_any(name.rstrip("/"), needed)
         )
         return Deletions(self._owed.commits, self._owed.manifests, files)
+
+    def _waiting(self, fresh: Deletions, kept: Collection[str], named: Named) -> Deletions:
+        """While it is not known what the kept checkpoints need: the files that are owed, and those of what goes now."""
+        if all(named.get(directory) is not None for directory in kept):
+            return Deletions()
+        dropped = [manifest.removesuffix(f"/{names.MANIFEST}") for manifest in fresh.manifests]
+        files = {file for directory in dropped for file in named.get(directory) or ()}
+        return Deletions(files=(*self._owed.files, *sorted(files), *(f"{directory}/" for directory in dropped)))
 
     async def _read_named(self, directories: Iterable[str]) -> tuple[Named, list[str]]:
         """What the manifests of these checkpoints name, and what is wrong with those that cannot be read."""

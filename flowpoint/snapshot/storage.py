@@ -377,6 +377,8 @@ def refused(what: str, path: str, error: OSError) -> StorageError:
         return StorageFull(f"cannot {what} {path}: the disk is full; free some space there")
     if error.errno in _NO_HANDLES:
         advice = "raise the limit of open files (`ulimit -n`)"
+    elif error.errno == errno.EFBIG:
+        advice = "raise the limit of the size of files (`ulimit -f`), or use a disk that takes files of this size"
     elif error.errno in (errno.EACCES, errno.EPERM) and what in _READS:
         advice = "give this user the right to read there"
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

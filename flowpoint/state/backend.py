@@ -62,8 +62,8 @@ class Table(Protocol):
     def items(self) -> Iterator[tuple[Any, Any]]:
         """All live entries, in no particular order, to be read only."""
 
-    def is_same(self, value: Any, other: Any) -> bool:
-        """Whether a snapshot would hold the same of both values. False where that cannot be told."""
+    def encoded(self, value: Any) -> bytes | None:
+        """What a snapshot would hold of a value; None where it refuses it."""
 
 
 class MapTable(Protocol):

@@ -65,11 +65,6 @@ class Database:
         # An open iterator keeps RocksDB open, so that it could not be removed.
         self._scans: WeakSet[Generator[tuple[bytes, bytes], None, None]] = WeakSet()
 
-    @property
-    def is_open(self) -> bool:
-        """Whether anything was ever written."""
-        return self._db is not None
-
     def get(self, key: bytes) -> bytes | None:
         """See `LocalDatabase`."""
         if self._db is None:

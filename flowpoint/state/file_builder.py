@@ -15,7 +15,7 @@ from typing import Any
 import msgpack
 from xxhash import xxh3_64_intdigest
 
-from flowpoint.codec.key_types import KEY_TYPES_MAX, are_plain, key_types
+from flowpoint.codec.key_types import KEY_TYPES_MAX, are_plain, key_shapes, key_types
 from flowpoint.codec.placement import place_width
 from flowpoint.codec.values import Codec
 from flowpoint.state.file_format import END, FORMAT, HEADER, MAGIC, PLACE, TRAILER, BlockRef, Entries, RawBlock, seal_of
@@ -135,9 +135,10 @@ class FileBuilder:
 
     def _note_keys(self, kind: str, keys: list[Any]) -> None:
         own = [pair[0] for pair in keys] if kind == "map" else keys
+        shapes = key_shapes(own)
         if len(self.key_types) <= KEY_TYPES_MAX:
-            self.key_types |= key_types(own)
-        self.has_plain_keys = self.has_plain_keys and are_plain(own)
+            self.key_types |= key_types(shapes)
+        self.has_plain_keys = self.has_plain_keys and are_plain(shapes)
 
     def _placed(self, state: str, kind: str, ref: BlockRef, body: bytes) -> bytes:
         number, _ = self._states.setdefault(state, (len(self._states), kind))

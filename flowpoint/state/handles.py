@@ -10,9 +10,11 @@ Not here: how handles get behind declarations (`descriptor.py`), where values ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence, Sized
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
+from flowpoint.codec.isolating import Isolator
 from flowpoint.codec.keys import canonical
 from flowpoint.codec.values import IMMUTABLE, is_immutable
 from flowpoint.errors import UserCodeError
@@ -33,13 +35,37 @@ class _NoKey:
 NO_KEY: Final = _NoKey()
 
 
+class _Default:
+    """What a table gives for a key without an entry, where that can be changed.
+
+    Nobody else has it: it is a copy of what was declared, and only copies of it are handed out. So it is encoded once.
+    """
+
+    def __init__(self, table: Table, value: Any) -> None:
+        self.table = table
+        self.value = Isolator()(value)
+        self._size = len(value) if isinstance(value, Sized) else None
+
+    @cached_property
+    def _encoded(self) -> bytes | None:
+        return self.table.encoded(self.value)
+
+    def is_same(self, value: Any) -> bool:
+        """Whether a snapshot would hold the same of a value. By their bytes: `==` may leave out fields, and takes True for 1.
+
+        A value that cannot be encoded is another one: it stays in state, and the snapshot refuses it and names the state.
+        """
+        if self._size is not None and isinstance(value, Sized) and len(value) != self._size:
+            return False
+        return self._encoded is not None and self.table.encoded(value) == self._encoded
+
+
 class _Loan(NamedTuple):
     """A copy of a default that lies in state, in case that it is changed in place."""
 
-    table: Table
+    default: _Default
     key: Any
     value: Any
-    default: Any
     hidden: Any
     """What the dirty layer had of the key: nothing (ABSENT), or that it is deleted."""
 
@@ -55,12 +81,12 @@ class KeyCell:
         """What all handles of the operator tell of the values that pass through them."""
         self._loans: list[_Loan] = []
 
-    def lend(self, table: Table, key: Any, default: Any) -> Any:
+    def lend(self, default: _Default, key: Any) -> Any:
         """A copy of a mutable default for a key that has no entry; it becomes one if it is changed before `clear`."""
         self.sharing.begin()
-        value = self.sharing.isolated(default)
-        self._loans.append(_Loan(table, key, value, default, table.dirty.get(key, ABSENT)))
-        table.put(key, value)
+        value = self.sharing.isolated(default.value)
+        self._loans.append(_Loan(default, key, value, default.table.dirty.get(key, ABSENT)))
+        default.table.put(key, value)
         return value
 
     def clear(self) -> None:
@@ -70,10 +96,9 @@ class KeyCell:
             self._take_back()
 
     def _take_back(self) -> None:
-        # The newest first: a key may have been read, cleared and read again.
-        for loan in reversed(self._loans):
-            dirty = loan.table.dirty
-            if dirty.get(loan.key) is not loan.value or not loan.table.is_same(loan.value, loan.default):
+        for loan in self._loans:
+            dirty = loan.default.table.dirty
+            if dirty.get(loan.key) is not loan.value or not loan.default.is_same(loan.value):
                 continue
             if loan.hidden is ABSENT:
                 del dirty[loan.key]
@@ -133,7 +158,7 @@ class ValueHandle(_SingleHandle):
         """`default` is what the job declares: a restored table knows none, as it is not part of a snapshot."""
         super().__init__(cell, table.spec.name)
         self._table = table
-        self._default = default
+        self._default = default if is_immutable(default) else _Default(table, default)
 
     @property
     def value(self) -> Any:
@@ -152,10 +177,8 @@ class ValueHandle(_SingleHandle):
         key = self._key()
         value = self._table.load(key, ABSENT)
         if value is ABSENT:
-            value = self._default
-            if is_immutable(value):
-                return value
-            return self._cell.lend(self._table, key, value)
+            default = self._default
+            return self._cell.lend(default, key) if isinstance(default, _Default) else default
         if not is_immutable(value):
             self._cell.sharing.begin()
             self._table.put(key, value)
@@ -172,11 +195,12 @@ class ValueHandle(_SingleHandle):
 class ListHandle(_Handle):
     """A list of the current key."""
 
-    __slots__ = ("_table",)
+    __slots__ = ("_empty", "_table")
 
     def __init__(self, cell: KeyCell, table: Table) -> None:
         super().__init__(cell, table.spec.name)
         self._table = table
+        self._empty = _Default(table, [])
 
     def _read(self) -> Sequence[Any]:
         values: Sequence[Any] = self._table.load(self._key(), ())
@@ -196,7 +220,7 @@ class ListHandle(_Handle):
         key = self._key()
         values: list[Any] | None = self._table.load(key, None)
         if values is None:
-            lent: list[Any] = self._cell.lend(self._table, key, [])
+            lent: list[Any] = self._cell.lend(self._empty, key)
             return lent
         self._cell.sharing.begin()
         self._table.put(key, values)

@@ -15,7 +15,7 @@ handed out.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -158,15 +158,12 @@ class LayeredTable:
         """See `backend.Table`."""
         yield from live_entries(self, [*self.frozen, self.dirty])
 
-    def is_same(self, value: Any, other: Any) -> bool:
-        """See `backend.Table`. By their bytes: `==` may leave out fields, and takes True for 1."""
-        if isinstance(value, Sized) and isinstance(other, Sized) and len(value) != len(other):
-            return False
+    def encoded(self, value: Any) -> bytes | None:
+        """See `backend.Table`."""
         try:
-            return self._codec.encode(value) == self._codec.encode(other)
+            return self._codec.encode(value)
         except BadRecordError:
-            # It stays in state; the snapshot refuses it, and names the state.
-            return False
+            return None
 
     # ------------------------------------------------------------------ for the backend
 

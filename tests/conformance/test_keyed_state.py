@@ -128,6 +128,23 @@ def test_a_default_that_is_changed_in_place_becomes_an_entry(open_one: Open) -> 
     assert backend.freeze().entries == 4
 
 
+def test_a_default_is_what_it_was_when_the_state_was_opened(open_one: Open) -> None:
+    declared = ["as declared"]
+
+    class Notes:
+        notes = ValueState("notes", default=declared)
+
+    backend, cell, function = open_one(), KeyCell(), Notes()
+    bind(function, backend, cell)
+    for key, change in (("a", lambda: declared.append("more")), ("b", declared.clear)):
+        change()
+        cell.key = key
+        assert function.notes.value == ["as declared"]
+    cell.clear()
+
+    assert backend.freeze().entries == 0
+
+
 def test_none_that_was_stored_is_not_absent(open_one: Open) -> None:
     table = open_one().table(VALUE)
 

@@ -19,12 +19,16 @@ from xxhash import xxh3_64_hexdigest
 
 from flowpoint.connectors.part_writer import PartWriter
 from flowpoint.coordinator import publishing as publishing_module
+from flowpoint.coordinator.abandoned import AbandonedFiles
 from flowpoint.coordinator.checkpoints import Checkpoints
+from flowpoint.coordinator.choosing import Choosing
 from flowpoint.coordinator.coordinator import Coordinator
 from flowpoint.coordinator.housekeeping import Housekeeping
+from flowpoint.coordinator.local_recovery import LocalUse
 from flowpoint.coordinator.orders import Orders
-from flowpoint.coordinator.prepare import Preparation, PreparedAttempt
+from flowpoint.coordinator.prepare import Preparation
 from flowpoint.coordinator.publishing import Publishing
+from flowpoint.errors import StorageError
 from flowpoint.model import messages
 from flowpoint.model.manifest import StateFile, SubtaskState
 from flowpoint.model.plan import JobPlan, SubtaskId
@@ -52,9 +56,16 @@ from flowpoint.state.file_format import FileReader, ReadRange
 from flowpoint.transport.inbox import Inbox
 
 
+def no_trouble(patch: pytest.MonkeyPatch) -> None:
+    """Faults are all that goes wrong."""
+
+
 @dataclass(frozen=True)
 class Ablation:
-    """A safeguard that can be switched off, and the faults that make its absence hurt."""
+    """A safeguard that can be switched off, and the faults that make its absence hurt.
+
+    trouble: what goes wrong besides, with the safeguard and without, where drawn faults would bring it about too rarely.
+    """
 
     name: str
     switch_off: Callable[[pytest.MonkeyPatch], None]
@@ -65,6 +76,7 @@ class Ablation:
     unaligned: bool = False
     changes: bool = False
     local: LocalTrouble = field(default_factory=LocalTrouble)
+    trouble: Callable[[pytest.MonkeyPatch], None] = no_trouble
 
     def scenario(self, checked: bool) -> Callable[[int], JobScenario]:
         """A busy job of several subtasks under these faults; otherwise as the seed draws it.
@@ -286,6 +298,29 @@ def adopted_files(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(writer, "_write_slices", adopt)
 
 
+# ---------------------------------------------------------------------- files of failed checkpoints
+
+
+def parts_fail_in_turn(patch: pytest.MonkeyPatch) -> None:
+    """Of four checkpoints in a row three fail: the other subtask's state cannot be written, then twice the first one's."""
+    write = writer._write_slices
+    fails = {1: "1", 2: "0", 3: "0"}  # number of a file in its attempt, modulo 4 -> subtask
+
+    async def write_or_fail(storage: Any, frozen: Any, name: str, groups: tuple[int, int]) -> StateFile:
+        _, subtask, _, number = name.partition(".")[0].rsplit("-", 3)
+        if fails.get(int(number) % 4) == subtask:
+            raise StorageError(f"cannot write {name}: it is this subtask's turn to fail")
+        return await write(storage, frozen, name, groups)
+
+    patch.setattr(writer, "_write_slices", write_or_fail)
+
+
+def partial_parts_are_whole(patch: pytest.MonkeyPatch) -> None:
+    """What could be written of a part is taken for all that its subtask builds on."""
+    heard = AbandonedFiles.heard
+    patch.setattr(AbandonedFiles, "heard", lambda self, ack: heard(self, replace(ack, partial=False)))
+
+
 KILLS = (FaultKind.KILL_WORKER, FaultKind.KILL_WORKERS, FaultKind.KILL_COORDINATOR)
 
 # ---------------------------------------------------------------------- event time
@@ -387,10 +422,10 @@ def local_files_not_proved(patch: pytest.MonkeyPatch) -> None:
 def local_damage_is_the_checkpoints(patch: pytest.MonkeyPatch) -> None:
     """A checkpoint is passed over for what is wrong with a local file."""
 
-    def pass_over(self: Preparation, prepared: PreparedAttempt, how: str) -> None:
-        self._damaged[prepared.restored_directory] = how
+    def pass_over(self: Choosing, directory: str, local: LocalUse, how: str) -> None:
+        self._damaged[directory] = how
 
-    patch.setattr(Preparation, "found_damage", pass_over)
+    patch.setattr(Choosing, "found_damage", pass_over)
 
 
 ABLATIONS = (
@@ -406,6 +441,13 @@ ABLATIONS = (
     ),
     Ablation("aborted before the fence", abort_before_the_fence, (FaultKind.KILL_WORKER, FaultKind.DISK_SLOW)),
     Ablation("old files adopted", adopted_files, KILLS),
+    Ablation(
+        "partial parts are whole",
+        partial_parts_are_whole,
+        (FaultKind.KILL_WORKER, FaultKind.KILL_COORDINATOR),
+        takes_back=False,
+        trouble=parts_fail_in_turn,
+    ),
     Ablation("a watermark goes first", watermark_first, KILLS, topology=Topology.EVENT_TIME),
     Ablation("the greatest watermark", greatest_watermark, KILLS, topology=Topology.EVENT_TIME),
     Ablation("no broadcast state", broadcast_state_not_saved, KILLS, topology=Topology.BROADCAST),

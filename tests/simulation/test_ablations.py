@@ -36,6 +36,7 @@ def first_damage(ablation: Ablation, checked: bool):
 @pytest.mark.parametrize("ablation", ABLATIONS, ids=lambda ablation: ablation.name)
 @pytest.mark.parametrize("checked", [True, False], ids=["with checkers", "by the output alone"])
 def test_a_missing_safeguard_is_found_within_200_seeds(ablation, checked, monkeypatch):
+    ablation.trouble(monkeypatch)
     ablation.switch_off(monkeypatch)
 
     outcome = first_damage(ablation, checked)
@@ -45,7 +46,9 @@ def test_a_missing_safeguard_is_found_within_200_seeds(ablation, checked, monkey
 
 
 @pytest.mark.parametrize("ablation", ABLATIONS, ids=lambda ablation: ablation.name)
-def test_with_all_safeguards_the_same_runs_are_clean(ablation):
+def test_with_all_safeguards_the_same_runs_are_clean(ablation, monkeypatch):
+    ablation.trouble(monkeypatch)
+
     outcomes = [simulate(seed, ablation.scenario(checked=True)) for seed in range(SEEDS_INTACT)]
 
     assert [outcome.failure for outcome in outcomes] == [""] * SEEDS_INTACT

@@ -16,9 +16,10 @@ from flowpoint.agents.entry_names import mark_name
 from flowpoint.agents.folder import FolderSaver
 from flowpoint.agents.kv import Section, part
 from flowpoint.agents.rocks import RocksSaver
+from flowpoint.agents.store import RocksStore
 from flowpoint.agents.stored_index import MARKED
-from flowpoint.errors import UsageError
-from tests.unit.agents.stores import config, each_saver, ids, open_saver, put
+from flowpoint.errors import StorageError, UsageError
+from tests.unit.agents.stores import SAVERS, config, each_saver, ids, open_saver, put
 
 ODD_THREADS = ["", ".", "..", "a/b", "a%2fb", "A", "a", "nul\0", "é𝄞", "lone \ud800", "x" * 5000, "t/c/000000000001"]
 ODD_NAMESPACES = ["", "sub:1|inner:2", "a/../b", "ä|\x1f", "n" * 400]
@@ -209,3 +210,29 @@ def test_a_store_of_older_code_whose_threads_have_no_marks_goes_on(tmp_path: Pat
         assert saver.core.index.tip("t") == 3
         saver.put_writes(config(id="1"), [("c", "second")], "task")
         assert saver.get_tuple(config(id="1")).pending_writes == [("task", "c", 1)]
+
+
+@pytest.mark.parametrize(("first", "second"), [("rocks", "folder"), ("folder", "rocks"), ("folder", "store")])
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_store_of_another_kind_is_refused_instead_of_begun_anew(
+    tmp_path: Path, first: str, second: str, read_only: bool
+) -> None:
+    def opened() -> Any:
+        if second == "store":
+            return RocksStore(tmp_path / "memory")
+        return SAVERS[second](tmp_path / "memory", read_only=read_only)
+
+    with SAVERS[first](tmp_path / "memory") as saver:
+        put(saver, config(), {"c": 1}, id="1")
+    names = sorted(entry.name for entry in (tmp_path / "memory").iterdir())
+    with pytest.raises(UsageError, match=rf"memory as the store of .* it is that of a {SAVERS[first].__name__}"):
+        opened()
+    assert sorted(entry.name for entry in (tmp_path / "memory").iterdir()) == names
+
+
+@pytest.mark.parametrize("make", [*SAVERS.values(), RocksStore])
+def test_a_path_that_is_no_folder_is_named(tmp_path: Path, make: Any) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file/below"):
+        with pytest.raises(StorageError, match=rf"cannot make the folder {path}"):
+            make(path)

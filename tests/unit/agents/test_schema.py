@@ -222,6 +222,19 @@ def test_input_that_no_node_has_taken_is_migrated_too() -> None:
     assert app.invoke(None, T) == {"a2": "v", "n": 7, "more": 4}
 
 
+def test_an_old_thread_gets_what_is_added_also_when_its_next_input_waits() -> None:
+    disk = Disk()
+    first = deploy(disk, graph_of({"a": str}, ("n", nothing)))
+    first.invoke({"a": "v"}, T)
+    first.invoke({"a": "w"}, T)
+    newest_input = next(state for state in first.get_state_history(T) if state.next == ("__start__",))
+    first.update_state(newest_input.config, None, as_node="__copy__")
+    app = deploy(disk, graph_of({"a": str, "more": int}, ("n", nothing)), 2, {1: [Add("more", 3)]})
+    assert app.get_state(T).next == ("__start__",)
+    assert values(app)["more"] == 3
+    assert app.invoke(None, T) == {"a": "w", "more": 3}
+
+
 def test_a_rename_onto_a_channel_that_has_a_value_is_refused() -> None:
     disk = Disk()
     deploy(disk, graph_of({"a": str, "a2": str}, ("n", nothing))).invoke({"a": "1", "a2": "2"}, T)

@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -249,6 +250,22 @@ def test_a_job_that_hangs_is_told_by_its_pid(hanging: JobClient) -> None:
         hanging.get("/status")
 
 
+def test_a_job_that_hangs_is_told_so_too_when_more_wait_there_than_the_kernel_keeps(
+    hanging: JobClient, home: Home
+) -> None:
+    record = home.job("words").read_run()
+    assert record is not None
+    with ExitStack() as others:
+        with suppress(BlockingIOError):
+            while True:
+                other = others.enter_context(socket.socket(socket.AF_UNIX))
+                other.setblocking(False)
+                other.connect(record.socket)
+
+        with pytest.raises(TransientError, match=rf"pid {os.getpid()}\) did not answer within 0.05 s"):
+            hanging.get("/status")
+
+
 def test_a_job_that_hangs_during_a_checkpoint_is_noticed(hanging: JobClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "PROBE_SECONDS", 0.05)
 
@@ -306,7 +323,7 @@ def test_the_list_of_commands_is_not_cut(capsys: Captured, group: list[str]) -> 
         (["frobnicate"], "there is no command 'frobnicate'"),
         (["status"], "missing argument 'JOB'"),
         (["status", "a", "b"], "unexpected extra argument"),
-        (["run", "job.py", "--plane"], "no such option '--plane'"),
+        (["run", "job.py", "--plane"], "--plane"),
         (["run", "job.py", "-p", "0"], "0 is not in the range"),
         (["run", "job.py", "--param", "x"], "'x' is not of the form K=V"),
         (["run", "job.py", "--plain", "--json"], "exclude each other"),

@@ -42,6 +42,15 @@ def test_the_shell_completes_names_files_folders_and_settings(
     assert completed(line, capsys, monkeypatch) == wanted
 
 
+@pytest.mark.parametrize("home", ["/proc/no-\udcff", "/dev/null"])
+def test_where_there_can_be_no_home_no_names_are_offered(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    monkeypatch.setenv("FLOWPOINT_HOME", home)
+
+    assert completed("status wo", capsys, monkeypatch) == []
+
+
 @pytest.mark.parametrize(
     ("line", "wanted"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -14,9 +15,11 @@ from types import ModuleType
 import pytest
 
 from flowpoint.errors import NotFoundError, StorageError, UsageError
-from flowpoint.launch.claim import SOCKET_PATH_BYTES_MAX, claim_job
+from flowpoint.host.short_folder import ADDRESS_BYTES_MAX, address_for
+from flowpoint.launch.claim import claim_job, owner_of
+from flowpoint.launch.forget import forget
 from flowpoint.launch.home import Home, ProcessId, RunRecord
-from tests.unit.cli.fake_job import claimed, this_process
+from tests.unit.cli.fake_job import claimed, record_run, this_process
 
 CLAIM_AND_WAIT = """
 import os, sys
@@ -122,6 +125,36 @@ def test_a_second_run_is_refused_and_told_the_pid_of_the_first(home: Home) -> No
     end(owner)
 
 
+def test_an_owner_whose_folder_was_removed_takes_the_name_again_when_it_has_something_to_tell(home: Home) -> None:
+    claim = claimed(home)
+    shutil.rmtree(home.job("words").path)
+
+    claim.record_workers((this_process(),))
+
+    record = home.job("words").read_run()
+    assert record is not None
+    assert record.workers == (this_process(),)
+    with pytest.raises(UsageError, match=rf"already running \(pid {os.getpid()}\)"):
+        claim_job(home, "words", this_process())
+    claim.release("finished", ended=8)
+    claimed(home).release("finished", ended=9)
+
+
+def test_an_owner_whose_folder_was_removed_writes_nothing_when_another_has_the_name_by_then(home: Home) -> None:
+    claim = claimed(home)
+    shutil.rmtree(home.job("words").path)
+    other = start_claimer(home)
+    pid = first_line(other).split()[1]
+
+    with pytest.raises(StorageError, match=rf"its folder was removed meanwhile: .* already running \(pid {pid}\)"):
+        claim.record_workers((this_process(),))
+    claim.release("failed", ended=7)
+
+    assert home.job("words").read_run() is None
+    assert owner_of(home.job("words")) is not None
+    end(other)
+
+
 def test_when_the_owner_is_killed_the_job_is_free_at_once(home: Home) -> None:
     owner = start_claimer(home)
     first_line(owner)
@@ -184,7 +217,7 @@ def test_a_long_home_gets_a_short_private_folder_for_its_socket_which_is_removed
     assert record is not None
     folder = Path(record.socket).parent
 
-    assert len(os.fsencode(record.socket)) <= SOCKET_PATH_BYTES_MAX
+    assert len(os.fsencode(record.socket)) <= ADDRESS_BYTES_MAX
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     Path(record.socket).touch()
     claim.release("finished", ended=1)
@@ -201,6 +234,80 @@ def test_the_next_owner_removes_the_socket_of_one_that_was_killed(tmp_path: Path
     claimed(home).release("finished", ended=1)
 
     assert not Path(killed.socket).parent.exists()
+
+
+@pytest.mark.parametrize("parent", ["home", "long" * 30], ids=["beside-the-job", "in-the-short-folder"])
+def test_the_next_owner_removes_all_sockets_that_a_killed_run_has_left(tmp_path: Path, parent: str) -> None:
+    home = Home(tmp_path / parent)
+    claim = claimed(home)
+    # What its coordinator and its workers listened at.
+    left = [Path(address_for(str(claim.folder.path), name)) for name in ("c-1f", "w0-2f", "s-3f")]
+    for path in left:
+        path.touch()
+    os.close(claim._lock)  # as the kernel does
+
+    claimed(home).release("finished", ended=1)
+
+    assert not any(path.exists() for path in left)
+
+
+def test_a_record_that_cannot_be_written_has_told_nobody(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = claim_job(home, "words", this_process())
+    (claim.folder.path / ".run.json.new").mkdir()  # in the way of what is written
+
+    with pytest.raises(StorageError, match=r"cannot write .*run\.json"):
+        record_run(claim)
+
+    assert claim.is_unrecorded
+    claim.let_go()
+    assert home.known_jobs() == []
+
+
+@pytest.mark.parametrize("how_often", [1, 1000])
+def test_a_lock_on_a_file_that_was_forgotten_meanwhile_does_not_count(
+    home: Home, monkeypatch: pytest.MonkeyPatch, how_often: int
+) -> None:
+    flock, forgotten = fcntl.flock, []
+
+    def forget_first(lock: int, how: int) -> None:
+        if len(forgotten) < how_often:
+            forgotten.append(lock)
+            shutil.rmtree(home.job("words").path)
+        flock(lock, how)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", forget_first)
+        if how_often > 1:
+            with pytest.raises(StorageError, match="it was removed 10 times while it was taken"):
+                claim_job(home, "words", this_process())
+            return
+        claim = claim_job(home, "words", this_process())
+
+    with pytest.raises(UsageError, match="already running"):
+        claim_job(home, "words", this_process())
+    claim.let_go()
+
+
+def test_whoever_takes_the_name_of_a_job_that_is_being_forgotten_keeps_it(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.checkpoints("words").mkdir(parents=True)
+    rmdir, next_ones = Path.rmdir, []
+
+    def take_the_name(path: Path) -> None:
+        if path == home.job("words").path:
+            next_ones.append(claim_job(home, "words", this_process()))
+            next_ones[0].folder.log.touch()
+        rmdir(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rmdir", take_the_name)
+        forget(home, "words", keep_checkpoints=False)
+
+    assert [claim.folder.log.exists() for claim in next_ones] == [True]
+    with pytest.raises(UsageError, match="already running"):
+        claim_job(home, "words", this_process())
+    next_ones[0].let_go()
 
 
 def test_a_record_that_cannot_be_read_is_an_error_that_names_it(home: Home) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import sys
+from typing import Any
 
 import pytest
 
@@ -62,6 +65,32 @@ def test_logs_shows_the_last_lines_of_a_log_in_several_files(
 
     assert shown == b"".join(lines[-count:] if count else [])
     assert capfdbinary.readouterr().out == b"".join(lines)
+
+
+def test_logs_shows_what_there_is_and_ends_although_the_job_prints_faster_than_it_shows(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = claimed(home)
+    log = claim.folder.log
+    log.write_bytes(b"first\n")
+
+    class Slow(io.BytesIO):
+        """While a block is shown, the job prints more."""
+
+        def write(self, shown: Any) -> int:
+            if log.stat().st_size < 10_000:
+                with log.open("ab") as printing:
+                    printing.write(b"more\n")
+            return super().write(shown)
+
+    out = Slow()
+    stream = io.TextIOWrapper(out, write_through=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", stream)
+        assert execute(["logs", "words"]) == 0
+
+    assert out.getvalue() == b"first\n"
+    claim.release("finished", ended=1)
 
 
 async def test_logs_follows_into_a_new_file_and_shows_what_comes_late_into_the_old_one(

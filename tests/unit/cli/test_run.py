@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import flowpoint
 from flowpoint.cli import live
 from flowpoint.cli.main import execute
 from flowpoint.cli.views import Lines
@@ -180,10 +181,13 @@ def test_an_error_before_the_start_is_one_sentence(play: Callable[[Play], None],
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_an_error_of_the_users_code_has_its_traceback(play: Callable[[Play], None], capsys: Captured) -> None:
+@pytest.mark.parametrize("path", ["job.py", f"{Path(flowpoint.__file__).parent}_jobs/job.py"], ids=["", "beside"])
+def test_an_error_of_the_users_code_has_its_traceback(
+    play: Callable[[Play], None], capsys: Captured, path: str
+) -> None:
     def refusing(_options: RunOptions, _view: RunView) -> int:
         try:
-            exec(compile("def f():\n    return 1 / 0\nf()", "job.py", "exec"))
+            exec(compile("def f():\n    return 1 / 0\nf()", path, "exec"))
         except ZeroDivisionError as error:
             own = error.__traceback__.tb_next if error.__traceback__ else None
             raise UserCodeError("job file job.py, line 3 cannot be executed") from error.with_traceback(own)
@@ -195,7 +199,7 @@ def test_an_error_of_the_users_code_has_its_traceback(play: Callable[[Play], Non
 
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "flowpoint: job file job.py, line 3 cannot be executed"
-    assert 'File "job.py", line 3' in lines[2]
+    assert f'File "{path}", line 3' in lines[2]
     assert lines[-1] == "ZeroDivisionError: division by zero"
 
 
@@ -456,6 +460,31 @@ class TestDetach:
         done = self.run(tmp_path, "--param", "done=1", "--param", f"log={tmp_path / 'log'}")
 
         assert (done.returncode, done.stdout) == (0, "job 'words' is finished already\n")
+
+
+IN_PYTHON = """
+from flowpoint import Job
+from flowpoint.connectors import CollectionSource, PrintSink
+job = Job("words")
+job.source(CollectionSource([1])).sink(PrintSink())
+try:
+    job.run()
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_job_run_refuses_to_run_without_assertions() -> None:
+    done = subprocess.run(
+        [sys.executable, "-O", "-c", IN_PYTHON],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+
+    assert done.stdout == "UsageError cannot run under `python -O`: FlowPoint needs its assertions; leave -O out\n"
 
 
 def test_the_command_refuses_to_run_without_assertions(home: Home) -> None:

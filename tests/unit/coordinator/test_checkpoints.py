@@ -6,12 +6,15 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from flowpoint.coordinator.abandoned import AbandonedFiles
 from flowpoint.coordinator.checkpoint_record import CheckpointEnd, Triggered
 from flowpoint.coordinator.checkpoints import Checkpoints
-from flowpoint.coordinator.publishing import Lineage, Published
+from flowpoint.coordinator.publishing import Lineage, Published, without_committed
+from flowpoint.errors import Fenced, OutcomeUnknown
 from flowpoint.model import messages
-from flowpoint.model.manifest import StateFile, SubtaskState
+from flowpoint.model.manifest import Manifest, OperatorState, StateFile, SubtaskState
 from flowpoint.model.plan import JobPlan, SubtaskId, TaskSpec
 from flowpoint.model.settings import CheckpointSettings
 from flowpoint.protocol.checkpoint import CheckpointFailure
@@ -28,14 +31,14 @@ class Room:
     def __init__(self, **settings: float) -> None:
         self.sent: list[messages.Message] = []
         self.ended: list[CheckpointEnd] = []
-        queue: list[Triggered] = []
+        self.queue: list[Triggered] = []
         self.publishing = SimpleNamespace(
             newest_id=0,
             newest_files=frozenset(),
             begin=lambda plan, lineage: None,
-            put=queue.append,
-            taken=lambda _: queue.pop(0),
-            take_waiting=list,
+            put=self._put,
+            taken=lambda _: self.queue.pop(0),
+            take_waiting=self._take_waiting,
             counts=lambda _: None,
             next=lambda: None,
         )
@@ -52,11 +55,19 @@ class Room:
         )
         self.checkpoints.begin(ATTEMPT, PLAN, {SubtaskId(0, 0): 0}, Lineage("L", 0), 1, now=0.0)
 
-    def publish(self, now: float) -> None:
+    def _put(self, complete: Triggered) -> None:
+        complete.is_publishing = True
+        self.queue.append(complete)
+
+    def _take_waiting(self) -> list[Triggered]:
+        waiting, self.queue[:] = list(self.queue), []
+        return waiting
+
+    def publish(self, now: float, error: Exception | None = None) -> None:
         """The manifest of the first one that everybody has acknowledged, and its entry, are in the log."""
         manifest: Any = object()
         pending: Any = None
-        self.checkpoints.on_published(Published(pending, manifest, None), now)
+        self.checkpoints.on_published(Published(pending, None if error else manifest, error), now)
 
     @property
     def triggered(self) -> list[int]:
@@ -183,3 +194,62 @@ async def test_what_was_restored_has_been_read_once_a_checkpoint_counts_of_which
     room.checkpoints.end(CheckpointFailure.ABORTED_BY_FAILOVER, 40.0)
     room.checkpoints.begin(ATTEMPT + 1, PLAN, {SubtaskId(0, 0): 0}, Lineage("L", 0), 4, now=41.0)
     assert not room.checkpoints.is_read
+
+
+async def test_what_is_pending_gets_the_time_in_which_the_coordinator_stood_still() -> None:
+    room = Room(interval=1.0, timeout=5.0)
+    room.checkpoints.tick(1.0)
+
+    room.checkpoints.postpone(3.0)
+    room.checkpoints.tick(8.9)
+    assert room.ended == []
+
+    room.checkpoints.tick(9.0)
+    assert [end.failure for end in room.ended] == [CheckpointFailure.EXPIRED]
+
+
+@pytest.mark.parametrize("error", [Fenced("attempt 4 has begun"), OutcomeUnknown("the entry may stand")])
+async def test_when_an_entry_is_fenced_or_unknown_nothing_is_triggered_or_pending_any_more(error: Exception) -> None:
+    room = Room(interval=1.0, max_concurrent=2)
+    room.checkpoints.tick(1.0)
+    room.checkpoints.on_ack(0, full_ack(1))
+    room.checkpoints.tick(2.0)
+
+    with pytest.raises(type(error)):
+        room.publish(3.0, error)
+    room.checkpoints.tick(100.0)
+
+    assert room.triggered == [1, 2]
+    assert [(end.record.id, end.failure) for end in room.ended] == [
+        (1, CheckpointFailure.ABORTED_BY_FAILOVER),
+        (2, CheckpointFailure.ABORTED_BY_FAILOVER),
+    ]
+
+
+async def test_what_waits_to_be_published_when_its_attempt_ends_is_given_up() -> None:
+    room = Room(interval=1.0, max_concurrent=2)
+    for checkpoint, now in ((1, 1.0), (2, 2.0)):
+        room.checkpoints.tick(now)
+        room.checkpoints.on_ack(0, full_ack(checkpoint))
+
+    room.checkpoints.end(CheckpointFailure.ABORTED_BY_FAILOVER, 3.0)
+    assert room.ended == []  # the first is being published, and may count
+    room.publish(4.0)
+
+    assert [(end.record.id, end.failure) for end in room.ended] == [
+        (1, None),
+        (2, CheckpointFailure.ABORTED_BY_FAILOVER),
+    ]
+
+
+def test_a_savepoint_leaves_out_the_output_that_its_job_commits() -> None:
+    files = [StateFile(f"data/out-0-L-a3.output.{number}", "output", 5, "c0ffee") for number in (3, 4)]
+    committables = tuple(
+        {"checkpoint": number, "data": {}, "files": [file.path]} for number, file in zip((3, 4), files, strict=True)
+    )
+    state = OperatorState(1, (SubtaskState(committables=committables, exports=tuple(files)),))
+    manifest = Manifest("savepoint", "job", 5, ATTEMPT, "L", 3, 0, {}, {"out": state})
+
+    (left,) = without_committed(manifest, 3).operators["out"].subtasks
+
+    assert (left.committables, left.exports) == (committables[1:], tuple(files[1:]))

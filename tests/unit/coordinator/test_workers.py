@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from flowpoint.coordinator import workers
 from flowpoint.coordinator.steps import Steps
 from flowpoint.coordinator.workers import Ended, Joined, Lost, NotStarted, Started, Workers
 from flowpoint.errors import LinkLost, WorkerLost
@@ -280,3 +281,23 @@ async def test_nothing_is_kept_of_a_worker_that_another_one_has_replaced(room):
 
     gc.collect()
     assert link() is None
+
+
+@pytest.mark.parametrize("end", ["kill", "retire", "shut_down"])
+async def test_a_process_that_outlives_its_kill_is_told_while_it_is_waited_for(room, monkeypatch, end):
+    monkeypatch.setattr(workers, "STUCK_SECONDS", 0.01)
+    arguments = {"kill": (0,), "retire": (0, "fewer", 0), "shut_down": ("over", 0)}[end]
+
+    async with room.opened() as group:
+        await room.workers.start(0)
+        ending = group.create_task(getattr(room.workers, end)(*arguments))
+        async with asyncio.timeout(5):
+            while not any(isinstance(told, Ended) for told in room.told):
+                await asyncio.sleep(0.001)
+        assert not ending.done()
+        room.host.outcome.is_gone.set()
+
+    (stuck,) = (told for told in room.told if isinstance(told, Ended))
+    assert stuck.worker == 0
+    assert "worker 0 (pid 41) is still there 0.01 s after SIGKILL" in stuck.how
+    assert "it is waited for" in stuck.how

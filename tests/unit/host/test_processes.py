@@ -66,6 +66,20 @@ def test_a_child_runs_in_its_own_session_and_writes_to_its_log(
     run(check())
 
 
+def test_a_log_that_cannot_be_opened_keeps_no_child_from_starting(
+    make_module: MakeModule, run: Run, tmp_path: Path
+) -> None:
+    async def check() -> None:
+        module = make_module("print('to nobody'); raise SystemExit(7)")
+
+        for log in (tmp_path, tmp_path / "gone" / "log"):
+            child = await processes.start_process(module, [], str(log))
+
+            assert await child.wait() == 7
+
+    run(check())
+
+
 def test_a_killed_child_is_reported_to_everyone_who_waits(make_module: MakeModule, run: Run) -> None:
     async def check() -> None:
         child = await processes.start_process(make_module("import time; time.sleep(60)"), [], None)
@@ -77,6 +91,22 @@ def test_a_killed_child_is_reported_to_everyone_who_waits(make_module: MakeModul
         assert await asyncio.gather(*waiters) == [-signal.SIGKILL] * 3
         assert await child.wait() == -signal.SIGKILL
         child.kill()
+
+    run(check())
+
+
+def test_only_whoever_sees_a_child_end_ends_what_it_has_left(
+    make_module: MakeModule, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups: list[int] = []
+    monkeypatch.setattr(os, "killpg", lambda leader, _: groups.append(leader))
+
+    async def check() -> None:
+        child = await processes.start_process(make_module("pass"), [], None)
+        await asyncio.gather(child.wait(), child.wait())
+        # A session has gone meanwhile in which the job was rescaled: the number may be that of somebody else's group.
+        await child.wait()
+        assert groups == [child.pid]
 
     run(check())
 

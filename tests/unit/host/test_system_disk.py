@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from flowpoint.host.disk import SystemDisk, make_durable
+from flowpoint.host import disk as disk_of_the_system
+from flowpoint.host.disk import SystemDisk, make_durable, open_existing
 
 
 @pytest.fixture
@@ -58,6 +59,17 @@ async def test_what_people_read_follows_their_umask(disk: SystemDisk, tmp_path: 
         os.umask(before)
 
     assert (mode_of(tmp_path / "out"), mode_of(tmp_path / "out" / "part")) == (0o755, 0o644)
+
+
+@pytest.mark.parametrize("how", ["read", "open"])
+async def test_a_pipe_in_the_place_of_a_file_is_refused_and_keeps_nobody_waiting(
+    disk: SystemDisk, tmp_path: Path, how: str
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(OSError, match="not a regular file"):
+        async with asyncio.timeout(5):
+            await getattr(disk, how)(str(tmp_path / "pipe"))
 
 
 async def test_a_write_that_fails_half_way_is_taken_back_and_can_be_tried_again(
@@ -154,24 +166,31 @@ async def test_while_a_disk_is_slow_the_loop_and_other_files_go_on(
     await other.close()
 
 
-async def test_a_file_that_was_opened_for_nobody_any_more_is_closed(tmp_path: Path) -> None:
-    path = str(tmp_path / "pipe")
-    os.mkfifo(path)
+async def test_a_file_that_was_opened_for_nobody_any_more_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state"
+    path.write_bytes(b"0123456789")
+    may_open, opened = threading.Event(), []
 
+    def open_late(path: str) -> int:
+        may_open.wait()
+        opened.append(open_existing(path))
+        return opened[-1]
+
+    monkeypatch.setattr(disk_of_the_system, "open_existing", open_late)
     with ThreadPoolExecutor(1) as executor:
-        opening = asyncio.create_task(SystemDisk(executor).open(path))
+        opening = asyncio.create_task(SystemDisk(executor).open(str(path)))
         await asyncio.sleep(0)
         opening.cancel()
         await asyncio.wait([opening])
-        # Only now is there a writer, for which opening a pipe waits.
-        writer = os.open(path, os.O_WRONLY)
+        may_open.set()
         await asyncio.get_running_loop().run_in_executor(executor, lambda: None)
         await asyncio.sleep(0)
 
     assert opening.cancelled()
-    with pytest.raises(BrokenPipeError):
-        os.write(writer, b"nobody reads")
-    os.close(writer)
+    with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+        os.fstat(*opened)
 
 
 async def test_an_open_file_stays_readable_when_its_name_is_removed(disk: SystemDisk, tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -103,7 +106,7 @@ def test_a_log_that_is_too_long_is_turned_over_no_more_often_than_others_can_fol
 
     for now, text in ((0, "a"), (5, "b"), (9, "c"), (10, "d"), (20, "e")):
         by_workers_line(path, text)
-        log.turn_if_due(now)
+        log.look_after(now)
     log.write(RUNNING, 1)
 
     assert [[line[0] for line in file.read_text().splitlines()] for file in files_of(path)] == [
@@ -127,7 +130,7 @@ def test_what_was_printed_is_told_across_a_turn_with_what_came_late_into_the_old
     log.write(RUNNING, 1)
     by_workers_line(path, "early")
     old = path.open("a")
-    log.turn_if_due(0)
+    log.look_after(0)
     print("late", file=old, flush=True)
     by_worker(path, "new\n")
 
@@ -141,7 +144,7 @@ def test_what_is_in_files_that_are_not_looked_at_any_more_is_not_counted(tmp_pat
     log = JobLog(path, SHORT)
     for number in range(4):
         by_workers_line(path, str(number))
-        log.turn_if_due(number)
+        log.look_after(number)
 
     printed = log.printed()
 
@@ -150,18 +153,69 @@ def test_what_is_in_files_that_are_not_looked_at_any_more_is_not_counted(tmp_pat
     log.close()
 
 
-def test_a_log_that_cannot_be_turned_over_goes_on_in_the_same_file(
+def test_a_log_that_cannot_be_turned_over_goes_on_in_the_same_file_and_that_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "log"
     log = JobLog(path, SHORT)
     by_workers_line(path, "a")
     with monkeypatch.context() as patch:
-        patch.setattr(log_files.os, "link", lambda *_: (_ for _ in ()).throw(OSError("no space")))
-        log.turn_if_due(0)
+        patch.setattr(log_files.os, "link", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "no space")))
+        trouble = log.look_after(0)
     log.write(RUNNING, 1)
 
+    assert re.match(rf"cannot write the log of the job, {path}, or put it aside: no space; .*; see that ", trouble)
     assert len(path.read_text().splitlines()) == 2
-    log.turn_if_due(1)
+    assert log.look_after(1) == ""
     assert path.read_text() == ""
+    log.close()
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def move(path: Path) -> None:
+    path.rename(path.with_name("log.gz"))
+
+
+def put_another_there(path: Path) -> None:
+    path.unlink()
+    path.write_text("")
+
+
+@pytest.mark.parametrize("take_away", [remove, move, put_another_there])
+def test_a_log_that_somebody_has_taken_away_is_begun_anew_and_both_files_count_as_printed(
+    path: Path, take_away: Callable[[Path], None]
+) -> None:
+    log = JobLog(path, LogSettings())
+    by_worker(path, "one\n")
+    old = path.open("a")
+    take_away(path)
+    print("two", file=old, flush=True)
+
+    told = log.look_after(0)
+    by_worker(path, "three\n")
+    log.write(RUNNING, 1)
+
+    assert told == f"the log of the job, {path}, was removed or replaced; it is begun anew"
+    assert log.look_after(1) == ""
+    assert path.read_text().splitlines()[0] == "three"
+    assert len(path.read_text().splitlines()) == 2
+    assert log.printed() == Printed(3, ("one", "two", "three"))
+    old.close()
+    log.close()
+
+
+def test_while_something_else_is_in_the_place_of_the_log_that_is_told_and_then_it_goes_on(path: Path) -> None:
+    log = JobLog(path, LogSettings())
+    path.unlink()
+    path.mkdir()
+
+    told = [log.look_after(0), log.look_after(1)]
+    path.rmdir()
+
+    assert told[0].startswith(f"cannot write the log of the job, {path}, or put it aside: Is a directory; ")
+    assert told[0] == told[1]
+    assert "begun anew" in log.look_after(2)
     log.close()

@@ -8,7 +8,8 @@ import traceback
 import pytest
 
 from flowpoint.errors import ConfigError, PlanError, UsageError
-from flowpoint.launch.jobfile import MODULE_NAME, JobSource, build_job, is_loading, load_source
+from flowpoint.host.module_path import JOB_MODULE
+from flowpoint.launch.jobfile import JobSource, build_job, is_loading, load_source
 from flowpoint.plan.compile import compile_graph
 
 JOB = "from flowpoint import Job\njob = Job('demo')\n"
@@ -21,7 +22,7 @@ def clean_interpreter(monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield
     for name in set(sys.modules) - before:
-        if name == MODULE_NAME or name.startswith("neighbour"):
+        if name == JOB_MODULE or name.startswith("neighbour"):
             del sys.modules[name]
 
 
@@ -191,8 +192,8 @@ def test_params_that_nobody_takes_are_refused(build, text, ending):
 def test_the_file_runs_as_a_module_of_its_own_name_and_not_as_main(build):
     job = build("from flowpoint import Job\nassert __name__ != '__main__'\njob = Job(__name__)\n")
 
-    assert job.name == MODULE_NAME
-    assert sys.modules[MODULE_NAME].job is job
+    assert job.name == JOB_MODULE
+    assert sys.modules[JOB_MODULE].job is job
 
 
 def test_dataclasses_and_annotations_work_in_it(build):
@@ -227,7 +228,7 @@ def test_it_may_import_its_neighbours_and_go_on_doing_so_later(write, build):
     )
 
     assert build(text).name == "beside"
-    assert sys.modules[MODULE_NAME].later() == "later"
+    assert sys.modules[JOB_MODULE].later() == "later"
 
 
 @pytest.fixture

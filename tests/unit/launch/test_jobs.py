@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flowpoint.launch.jobfile import MODULE_NAME, build_job, load_source
+from flowpoint.host.module_path import JOB_MODULE
+from flowpoint.launch.jobfile import build_job, load_source
 from flowpoint.plan.compile import compile_graph
 
 JOBS = sorted((Path(__file__).parents[3] / "jobs").glob("*.py"))
@@ -26,7 +27,7 @@ def test_a_job_compiles_without_warning(path, monkeypatch, tmp_path):
     pytest.importorskip("flowpoint.connectors")
     pytest.importorskip("flowpoint.state.kinds")
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, MODULE_NAME, raising=False)
+    monkeypatch.delitem(sys.modules, JOB_MODULE, raising=False)
 
     job = build_job(load_source(str(path)), {"input": str(tmp_path / "*.txt"), "output": str(tmp_path / "out")})
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from flowpoint.errors import UsageError
+from flowpoint.errors import ConfigError, UsageError
 from flowpoint.launch.home import Home
-from flowpoint.launch.own_folders import refuse_own_folder
+from flowpoint.launch.own_folders import refuse_own_folder, refuse_removed_place
 from flowpoint.model.markers import OWNER_FILE
 
 
@@ -53,3 +53,27 @@ def test_another_name_of_such_a_folder_is_no_way_around(home: Home, tmp_path: Pa
 @pytest.mark.parametrize("mine", ["backup", "home/savepoints", "home/savepoints/old", "home/mine"])
 def test_any_other_folder_will_do(home: Home, tmp_path: Path, mine: str) -> None:
     refuse_own_folder(str(tmp_path / mine), home, "memory")
+
+
+@pytest.mark.parametrize("storage", ["work", "work/deeper", "linked", "linked/deeper"])
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_checkpoints_are_not_kept_where_each_run_empties_a_folder(home: Home, storage: str, scheme: str) -> None:
+    (home.root / "work").mkdir(parents=True, exist_ok=True)
+    (home.root / "linked").symlink_to(home.root / "work")
+
+    with pytest.raises(ConfigError, match="which FlowPoint empties at the end of each run; set it to a folder"):
+        refuse_removed_place(f"{scheme}{home.root / storage}", home)
+
+
+def test_where_the_work_folder_is_a_link_its_target_is_no_place_either(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "fast").mkdir()
+    home.root.mkdir(parents=True, exist_ok=True)
+    (home.root / "work").symlink_to(tmp_path / "fast")
+
+    with pytest.raises(ConfigError, match="empties"):
+        refuse_removed_place(str(tmp_path / "fast"), home)
+
+
+@pytest.mark.parametrize("storage", ["", "memory", "elsewhere", "home/checkpoints"])
+def test_checkpoints_are_kept_anywhere_else(home: Home, storage: str) -> None:
+    refuse_removed_place(storage, home)

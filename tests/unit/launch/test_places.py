@@ -56,10 +56,18 @@ def test_a_folder_that_cannot_be_made_is_refused_and_memory_needs_none() -> None
         check_place("/proc/nowhere")
 
 
-@pytest.mark.parametrize("folder", ["/proc/savepoints", "/dev/null/savepoints"])
+@pytest.mark.parametrize("folder", ["/proc/savepoints", f"/tmp/{'x' * 300}"])
 def test_a_folder_for_savepoints_in_which_nothing_can_be_written_is_refused(folder: str) -> None:
     with pytest.raises(UsageError, match=f"cannot make a savepoint in {folder}: nothing can be written there"):
         check_target(folder)
+
+
+@pytest.mark.parametrize("below", ["", "/below", "/far/below"])
+def test_a_savepoint_is_not_begun_where_a_file_is_in_the_way(tmp_path: Path, below: str) -> None:
+    (tmp_path / "notes.txt").touch()
+
+    with pytest.raises(UsageError, match=r"notes.txt is not a folder; name one, or a path that is free"):
+        check_target(f"{tmp_path}/notes.txt{below}")
 
 
 def test_a_folder_for_savepoints_is_made_and_nothing_is_left_in_it(tmp_path: Path) -> None:

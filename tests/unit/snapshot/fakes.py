@@ -217,6 +217,9 @@ class MemoryDisk:
 
         return await self._call("stat", path, work)
 
+    async def is_link(self, path: str) -> bool:
+        return False
+
     async def make_dirs(self, path: str, *, private: bool = True) -> None:
         parts = path.split("/")
         parents = ["/".join(parts[:length]) for length in range(2, len(parts) + 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -372,6 +373,34 @@ def test_a_damaged_file_of_the_parent_leaves_no_child(tmp_path: Path) -> None:
         child.write(tmp_path / "child")
 
     assert not (tmp_path / "child").exists()
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt(), OSError(errno.EIO, "Input/output error")])
+def test_an_edit_that_is_broken_off_at_its_manifest_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interruption: BaseException
+) -> None:
+    child = snapshot.open(checkpoint(tmp_path / "job")).edit()
+    sync_dir = BlockingDisk.sync_dir
+
+    async def broken_off(disk: BlockingDisk, path: str) -> None:
+        if (tmp_path / "child" / "manifest.json").exists():  # it can be seen, and nobody knows for how long
+            raise interruption
+        await sync_dir(disk, path)
+
+    with monkeypatch.context() as patched, pytest.raises((KeyboardInterrupt, StorageError)):
+        patched.setattr(BlockingDisk, "sync_dir", broken_off)
+        child.write(tmp_path / "child")
+
+    assert not (tmp_path / "child").exists()
+    child.write(tmp_path / "child")
+
+
+def test_a_folder_that_cannot_be_looked_at_is_told(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+
+    for folder in (tmp_path / "loop", tmp_path / ("x" * 300)):
+        with pytest.raises(UsageError, match=r"cannot write a snapshot to .*; choose another folder"):
+            snapshot.open(checkpoint(tmp_path / folder.name[:1])).edit().write(folder)
 
 
 def test_everything_is_durable_before_the_manifest_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from flowpoint.errors import SnapshotError, StorageError, StorageLimit
+from flowpoint.host.blocking import BlockingDisk
 from flowpoint.model.manifest import SEAL, StateFile
 from flowpoint.snapshot.copies import copy_state
 from flowpoint.snapshot.local_files import LocalFiles
@@ -330,6 +332,23 @@ async def test_a_local_file_that_cannot_be_opened_is_passed_over(stored: Stored)
     assert "cannot open" in stored.worker.told[0]
 
 
+async def test_when_one_of_several_files_cannot_be_opened_the_others_are_closed(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[object] = []
+
+    def close(file: object) -> None:
+        closed.append(file)
+
+    monkeypatch.setattr("tests.unit.snapshot.fakes.MemoryOpenFile.close", close)
+    missing = replace(stored.file, path="shared/counts-0-a1-99.delta")
+
+    with pytest.raises(SnapshotError, match="it is missing"):
+        await open_files(stored.worker.storage, [stored.file, missing], stored.worker.local)
+
+    assert len(closed) == 1
+
+
 async def test_what_cannot_be_read_of_a_local_file_later_is_damage_and_of_the_storage_it_is_not(
     stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -396,18 +415,38 @@ async def test_what_is_deleted_from_the_storage_is_gone_locally(make: Make) -> N
     assert local_files(worker) == {}
 
 
-async def test_a_local_file_that_cannot_be_removed_is_said_and_holds_nothing_up() -> None:
+async def test_that_local_files_cannot_be_removed_is_said_once_and_holds_nothing_up() -> None:
     worker = linked()
-    await worker.storage.put_if_absent(NAME, [b"state"])
+    other = NAME.replace("a1-1", "a1-2")
+    for name in (NAME, other):
+        await worker.storage.put_if_absent(name, [b"state"])
 
     async def gate(kind: str, path: str) -> None:
         if path.startswith(LOCAL):
             raise OSError(errno.EIO, "input/output error")
 
     worker.disk.gate = gate
-    assert await worker.storage.delete(NAME)
+    assert await worker.storage.delete(NAME, other)
 
-    assert "cannot remove the local file" in worker.told[0]
+    assert len(worker.told) == 1
+    assert f"cannot remove local state files yet, and their space is not free: {LOCAL}" in worker.told[0]
+
+
+async def test_a_link_that_is_made_while_its_file_is_deleted_does_not_stay() -> None:
+    """Else it would keep the space of the file, and nobody would ever look for it again."""
+    worker = linked()
+    await worker.storage.put_if_absent(NAME, [b"state"])
+    await worker.disk.remove(f"{LOCAL}/{NAME}")
+
+    async def link_at_the_last_moment(kind: str, path: str) -> None:
+        if (kind, path) == ("remove", f"{ROOT}/{NAME}"):
+            worker.disk.gate = None
+            await worker.disk.link(f"{ROOT}/{NAME}", f"{LOCAL}/{NAME}")
+
+    worker.disk.gate = link_at_the_last_moment
+    await worker.storage.delete(NAME)
+
+    assert local_files(worker) == {}
 
 
 async def test_retention_lets_go_of_local_files_with_the_files_they_are_of() -> None:
@@ -441,3 +480,25 @@ async def test_a_name_that_is_lost_with_the_power_is_only_missed(stored: Stored)
     stored.worker.disk.lose_power()
 
     assert await stored.read() == (stored.data, 1)
+
+
+@pytest.mark.parametrize("linked", ["local", "local/shared"])
+async def test_where_the_local_folder_was_made_a_link_to_the_storage_nothing_of_it_is_removed(
+    tmp_path: Path, linked: str
+) -> None:
+    """By a real disk, as only that has links."""
+    root, work = tmp_path / "storage", tmp_path / "work"
+    (root / "shared").mkdir(parents=True)
+    (work / linked).parent.mkdir(parents=True)
+    (work / linked).symlink_to(root / linked.partition("/")[2])
+    disk, told, ids = BlockingDisk(), list[str](), map(str, itertools.count())
+    local = LocalFiles(disk, lambda: next(ids), f"{work}/local", told.append)
+    storage = LocallyKept(FolderStorage(disk, lambda: next(ids), str(root)), local, str(root))
+
+    await storage.put_if_absent(NAME, [b"state"])
+    with pytest.raises(OSError, match=f"{work / linked} is a link, which somebody else has put there: remove it"):
+        await local.keep_only(())
+
+    assert (root / NAME).read_bytes() == b"state"
+    assert os.listdir(root / "shared") == [os.path.basename(NAME)]
+    assert told == []

@@ -270,6 +270,41 @@ async def test_files_owed_from_an_earlier_run_wait_while_a_kept_manifest_is_dama
     assert len(await coordinator.storage.list("shared/")) == 3
 
 
+async def test_what_has_waited_for_a_kept_manifest_goes_when_that_can_be_read_again() -> None:
+    coordinator = Coordinator(MemoryDisk(), retained=1)
+    await coordinator.begin()
+    cleaner = coordinator.cleaner()
+    await coordinator.write(full=True)  # for a checkpoint that has failed
+    abandoned = "shared/counts-0-a1-1.base"
+    for checkpoint in (2, 3):
+        await coordinator.complete(checkpoint, full=True)
+    manifest = coordinator.disk.folders[f"{ROOT}/chk-3-a1"].seen["manifest.json"]
+    whole, manifest.data = manifest.data, b""
+
+    assert "chk-3-a1/manifest.json is damaged" in (await cleaner.run((), [abandoned])).problems[0]
+    assert len(await coordinator.storage.list("shared/")) == 3
+    manifest.data = whole
+    assert (await cleaner.run()).problems == ()
+
+    assert await coordinator.storage.list("shared/") == ["shared/counts-0-a1-3.base"]
+    assert await coordinator.storage.list("chk-") == ["chk-3-a1/manifest.json"]
+
+
+async def test_what_was_owed_stays_when_a_checkpoint_needs_it_by_then() -> None:
+    coordinator = Coordinator(MemoryDisk(), retained=1)
+    await coordinator.begin()
+    cleaner = coordinator.cleaner()
+    await coordinator.complete(1, full=True)
+    coordinator.disk.faults.fail(1, "before", counted=frozenset({"remove"}))
+    assert "cannot remove" in (await cleaner.run((), ["shared/counts-0-a1-2.base"])).problems[0]
+    coordinator.disk.faults.clear()
+    await coordinator.complete(2, full=True)
+
+    assert (await cleaner.run()).problems == ()
+
+    assert await coordinator.storage.list("shared/") == ["shared/counts-0-a1-2.base"]
+
+
 async def test_whatever_fails_while_cleaning_no_commit_names_what_is_gone() -> None:
     async def scenario(fault: Fault) -> MemoryDisk:
         coordinator = Coordinator(MemoryDisk(), retained=1)

@@ -128,6 +128,31 @@ def test_a_list_is_appended_to_extended_walked_through_and_cleared() -> None:
     assert len(job.of("a").events) == 0
 
 
+def test_elements_of_a_list_that_are_changed_in_a_loop_over_it_are_in_the_next_delta() -> None:
+    job = Running()
+    job.of("a").events.append([1])
+    written = job.backend.freeze()
+    list(written.chunks())
+    written.durable()
+
+    for event in job.of("a").events:
+        event.append(2)
+
+    assert job.backend.freeze().entries == 1
+
+
+def test_elements_of_a_restored_list_are_kept_apart_from_what_is_emitted_from_the_first_walk_on() -> None:
+    job = Running()
+    job.of("a").events.extend([1, [2]])
+    restored = job.after_a_restore()
+    assert not restored.cell.sharing.is_on
+
+    elements = iter(restored.of("a").events)
+
+    assert restored.cell.sharing.is_on
+    assert list(elements) == [1, [2]]
+
+
 def test_a_list_that_is_assigned_is_copied_and_its_elements_may_be_changed_in_place() -> None:
     job = Running()
     mine = [[1], [2]]

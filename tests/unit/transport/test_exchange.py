@@ -385,6 +385,25 @@ async def test_nothing_is_told_after_close(workers: list[Worker]) -> None:
     assert workers[0].losses == []
 
 
+async def test_a_link_that_is_opened_when_the_attempt_has_ended_meanwhile_is_closed(
+    workers: list[Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange = workers[0].deploy(workers)
+    exchange.outlet(0, 0, 0, to_worker=1)
+    connect = workers[0].host.connect
+
+    async def slow(address: str) -> Link:
+        link = await connect(address)
+        await exchange.close()
+        return link
+
+    monkeypatch.setattr(workers[0].host, "connect", slow)
+    with pytest.raises(LinkLost, match="attempt 1 ended while worker 0 was connecting"):
+        await exchange.connect()
+
+    await wait_until(lambda: not workers[0].host.open_links)
+
+
 async def test_a_worker_that_cannot_be_reached_is_a_lost_link(workers: list[Worker]) -> None:
     exchange = workers[0].deploy(workers)
     exchange.outlet(0, 0, 0, to_worker=1)
