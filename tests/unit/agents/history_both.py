@@ -70,6 +70,7 @@ class Both:
         handle: int | None = None,
         may_fail: bool = True,
         may_litter: bool = False,
+        one_by_one: bool = False,
     ) -> None:
         """Let model and saver do the same, the saver perhaps failing, and then once more."""
         of = chance.randrange(2) if handle is None else handle
@@ -82,7 +83,7 @@ class Both:
             actual = saver(self._handles[of])
         except (StorageError, PowerLost):
             assert self._store.heal(), "nothing was told to fail"
-            self._failed(chance, after, fault in (POWER, POWER_AFTER), may_litter)
+            self._failed(chance, after, fault in (POWER, POWER_AFTER), may_litter, one_by_one)
             self._do(chance, model, saver, *threads, handle=of, may_fail=False)
             return
         self._store.heal()
@@ -99,15 +100,28 @@ class Both:
             del counts["note"]
             assert counts == self.model.counts[number]
 
-    def _failed(self, chance: random.Random, after: Model, is_off: bool, may_litter: bool) -> None:
-        """What failed has happened as a whole, or not; when the power went, nor may what was not synced."""
+    def _failed(
+        self, chance: random.Random, after: Model, is_off: bool, may_litter: bool = False, one_by_one: bool = False
+    ) -> None:
+        """What failed has happened as a whole, or not; when the power went, nor may what was not synced.
+
+        Args:
+            after: how it is if it has happened.
+            is_off: whether the power went.
+            may_litter: whether it may leave writes behind that nobody is shown.
+            one_by_one: whether that is so for each thread by itself.
+        """
         possible = [self.model, after]
         if is_off:
             possible += self._unsynced
             self._lose_power(chance)
         seen = 2 if may_litter else 3
         found = {thread: shows(self._handles[0], thread)[:seen] for thread in THREADS}
-        counts = self.model.counts
+        counts, version = self.model.counts, self.model.version
+        for one in possible:
+            one.version = version
+        if one_by_one:
+            possible = [self._mixed(possible, found, seen)]
         for one in possible:
             if found == {thread: model_shows(one, thread)[:seen] for thread in THREADS}:
                 runs = {} if is_off else self.model.runs
@@ -119,6 +133,15 @@ class Both:
                     self.model.sweep(0)
                 return
         raise AssertionError(f"what failed has happened in part: {found}")
+
+    def _mixed(self, possible: Sequence[Model], found: dict[str, Any], seen: int) -> Model:
+        """For each thread the one of these that it is as."""
+        mixed = self.model.copied()
+        for thread, shown in found.items():
+            like = [one.thread(thread) for one in possible if model_shows(one, thread)[:seen] == shown]
+            if like:
+                mixed.threads[thread] = like[0].copied()
+        return mixed
 
     def _lose_power(self, chance: random.Random) -> None:
         self._store.heal()

@@ -318,7 +318,7 @@ class Machine(Both):
 
     def _crash(self, chance: random.Random) -> None:
         possible = self.model.copied()
-        self._failed(chance, possible, True, False)
+        self._failed(chance, possible, True)
 
     # ------------------------------------------------------------------ steps: history
 
@@ -383,8 +383,8 @@ class Machine(Both):
             lambda model, _of: model.delete_for_runs(runs),
             lambda saver: saver.delete_for_runs(runs),
             *THREADS,
-            # Of several threads some are done when it fails.
-            may_fail=False,
+            may_litter=True,
+            one_by_one=True,
         )
 
     def _prune(self, chance: random.Random) -> None:
