@@ -35,7 +35,7 @@ class Reading(NamedTuple):
 
 
 class Both:
-    """A store, two handles of it, and the model."""
+    """A store, two handles of it, one that only reads, and the model."""
 
     def __init__(self, store: Store, clock: Clock, options: Options) -> None:
         self._store = store
@@ -52,11 +52,12 @@ class Both:
 
     def _open(self) -> None:
         self._handles = [self._store.open(self._options) for _ in range(2)]
+        self._reader = self._store.open(self._options, read_only=True)
         self.model.counts = {0: Counter(), 1: Counter()}
 
     def close(self) -> None:
         """Let go of the store."""
-        for handle in self._handles:
+        for handle in (*self._handles, self._reader):
             handle.close()
 
     # ------------------------------------------------------------------ doing
@@ -146,8 +147,7 @@ class Both:
     def _lose_power(self, chance: random.Random) -> None:
         self._store.heal()
         self._store.lose_power(chance)
-        for handle in self._handles:
-            handle.close()
+        self.close()
         self._runs, self.model.runs = {}, {}
         self._readings = []
         self._open()

@@ -266,11 +266,11 @@ class Machine(Both):
         assert there == expected
 
     def _look_beside(self, chance: random.Random) -> None:
-        """By one who opens the store just now, to read, or as another process."""
+        """By one who reads beside since long, and one who opens the store just now, to read, or as another process."""
         handle = self._store.open(self._options, read_only=chance.random() < 0.5)
         try:
             for thread in THREADS:
-                self._check(thread, [handle])
+                self._check(thread, [handle, self._reader])
             for one in self._handles:
                 check_memory(one, handle)
         finally:
