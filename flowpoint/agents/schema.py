@@ -180,7 +180,7 @@ class Schema:
                 "its graph is not known; add the compiled sub-graph itself as a node"
             )
         # As the framework applies them: those that joined in, and tasks that have other names now, stand elsewhere.
-        upgraded.pending_writes.sort(key=lambda write: (write.task_path, write.task_id))
+        upgraded.pending_writes.sort(key=lambda write: (write.task_path, write.task_id, write.place))
         upgraded.note(f"brought from version {stored.version} of the schema to {self.version}")
         return upgraded
 

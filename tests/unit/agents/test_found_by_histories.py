@@ -137,15 +137,17 @@ def test_what_tasks_of_two_versions_have_written_is_in_the_order_of_the_tasks(ki
         saver.put_writes(at, [("a", "old")], "t1", "~1")
     with open_saver(kind, tmp_path, schema=schema(2)) as saver:
         saver.put_writes(at, [("a2", "new")], "t0", "~0")
+        saver.put_writes(at, [("__resume__", "yes")], "t1", "~1")
         saver.put_writes(at, [("a2", numpy.array([1, 2])), ("a2", numpy.array([3, 4]))], "t2", "~2")
         written = saver.get_tuple(config()).pending_writes
     assert [(task, channel) for task, channel, _value in written] == [
         ("t0", "a2"),
+        ("t1", "__resume__"),
         ("t1", "a2"),
         ("t2", "a2"),
         ("t2", "a2"),
     ]
-    assert [value.tolist() for _task, _channel, value in written[2:]] == [[1, 2], [3, 4]]
+    assert [value.tolist() for _task, _channel, value in written[3:]] == [[1, 2], [3, 4]]
 
 
 def saver_on(files: MemoryFiles) -> CoreSaver:
