@@ -182,7 +182,7 @@ def test_an_undeclared_class_is_refused_when_it_is_saved_and_when_it_is_read() -
     class Secret(NamedTuple):
         x: int
 
-    with pytest.raises(UnknownTypeError, match=r"channel 'c' of thread 't': .*Secret.*`types` of the saver"):
+    with pytest.raises(UnknownTypeError, match=r"channel 'c' of thread 't': .*Secret.*or list it in `types`"):
         serde().encode([Secret(1)], thread="t", channel="c")
     data = serde(Secret).encode([Secret(1)], thread="t", channel="c")
     with pytest.raises(UnknownTypeError, match=r"cannot read channel 'c' of thread 't': .*Secret.*stays as it is"):
