@@ -27,6 +27,7 @@ from flowpoint.api.stateless import Stateless
 from flowpoint.errors import PlanError
 from flowpoint.model.event_time import TimestampAssignment
 from flowpoint.model.plan import PROCESS_KINDS, OperatorKind, Partition
+from flowpoint.model.texts import a
 from flowpoint.plan.graph import KeySelector, Link, StreamGraph
 
 if TYPE_CHECKING:
@@ -331,7 +332,7 @@ def _added(
 
 def _connected(first: Stream[Any] | KeyedStream[Any, Any], second: object) -> ConnectedStreams:
     if not isinstance(second, Stream | KeyedStream):
-        raise PlanError(f"connect at {call_place()} got a {type(second).__name__}: pass a stream of the same job")
+        raise PlanError(f"connect at {call_place()} got {a(type(second).__name__)}: pass a stream of the same job")
     if second._graph is not first._graph:
         raise PlanError(
             f"connect at {call_place()} mixes streams of two jobs, {first._graph.job!r} and {second._graph.job!r}:"

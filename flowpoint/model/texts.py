@@ -36,6 +36,16 @@ def alike(name: str, known: Iterable[str], most: int = 1) -> list[str]:
     return get_close_matches(name, list(known), n=most, cutoff=ALIKE)
 
 
+def a(noun: str) -> str:
+    """The name of a type with its article.
+
+    Example:
+        >>> a("int"), a("str"), a("UUID")
+        ('an int', 'a str', 'a UUID')
+    """
+    return f"{'an' if noun[:1].lower() in 'aeio' else 'a'} {noun}"
+
+
 def cut(text: str, limit: int = SENTENCE_CHARACTERS_MAX) -> str:
     """A text of at most about `limit` characters: what is too much is left out of the middle, and it is said how much.
 

@@ -280,7 +280,7 @@ def test_a_store_that_is_open_is_not_changed_and_its_owner_is_named(
         (
             ["fork", "STORE", "t", "--graph", "HERE:builder", "--set", "route=7", "--as-node", "a"],
             2,
-            "cannot set 'route': it is a int (7), not str",
+            "cannot set 'route': it is an int (7), not str",
         ),
         (["prune", "STORE"], 2, "nothing says what may go"),
         (["prune", "STORE", "--older-than", "often"], 2, "a duration"),
@@ -289,7 +289,7 @@ def test_a_store_that_is_open_is_not_changed_and_its_owner_is_named(
         (["migrate", "STORE", "--schema", "HERE:schema"], 2, "pass --check"),
         (["migrate", "STORE", "--check", "--schema", "nothing:here"], 2, "cannot load"),
         (["migrate", "STORE", "--check", "--schema", ":"], 2, "write it as module:name"),
-        (["migrate", "STORE", "--check", "--schema", "HERE:make_number"], 2, "it returned a int; name a schema"),
+        (["migrate", "STORE", "--check", "--schema", "HERE:make_number"], 2, "it returned an int; name a schema"),
         (
             ["migrate", "STORE", "--check", "--schema", "HERE:needs_more"],
             2,

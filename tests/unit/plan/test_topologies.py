@@ -215,7 +215,7 @@ def test_what_cannot_be_connected_is_refused(job, source, sink, connect, sentenc
 
 
 @pytest.mark.parametrize(
-    ("other", "sentence"), [(lambda: 3, "got a int"), (lambda: Job("x").source("s"), "mixes streams of two jobs")]
+    ("other", "sentence"), [(lambda: 3, "got an int"), (lambda: Job("x").source("s"), "mixes streams of two jobs")]
 )
 def test_connect_takes_streams_of_this_job_only(job, source, other, sentence):
     with pytest.raises(PlanError, match=sentence):

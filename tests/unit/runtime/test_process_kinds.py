@@ -369,7 +369,7 @@ def test_what_a_timer_puts_into_a_side_output_has_the_timers_time():
     [
         (lambda ctx: ctx.timers.processing(1), "ctx.timers.processing was used without keys"),
         (lambda ctx: ctx.key, "ctx.key was used where there is no key"),
-        (lambda ctx: ctx.output(7, 1), "ctx.output got the tag 7, a int"),
+        (lambda ctx: ctx.output(7, 1), "ctx.output got the tag 7, an int"),
     ],
 )
 def test_what_a_function_without_keys_must_not_do_is_refused(use, words):

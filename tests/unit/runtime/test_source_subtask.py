@@ -509,7 +509,7 @@ def test_a_read_that_returns_no_list_says_what_belongs_there(odd):
 
     assert type(error) is UserCodeError
     assert error.operator == "source"
-    assert f"a {type(odd).__name__}, where a list or END belongs" in str(error)
+    assert f" {type(odd).__name__}, where a list or END belongs" in str(error)
 
 
 def test_an_error_in_the_chain_behind_it_fails_the_subtask():
