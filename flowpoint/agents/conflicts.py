@@ -111,8 +111,9 @@ def judged(
         what_to_do = _TAKEN_OVER if taken_over else "run again, or use invoke_with_retry"
     if on_conflict == "raise":
         return Verdict(False, Event("conflict", *place, id, f"refused: {seen}"), f"{seen}; {what_to_do}")
-    if head is not None and head.id == id:
-        return Verdict(True, Event("conflict", *place, id, f"put in the place of the head: {seen}"))
+    if head is None or head.id == id:
+        # What is no head, and grew into none, is seen by nobody.
+        return Verdict(True, Event("conflict", *place, id, f"kept at the head: {seen}"))
     before = None if parent is None else earlier(place, parent)
     if before is None or before.header.moves:
         return Verdict(False, Event("conflict", *place, id, f"kept as a branch: {seen}"))

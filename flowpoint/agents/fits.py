@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any, Final, Literal, get_args, get_origin
 
 from flowpoint.codec.shortened import shortened
-from flowpoint.model.texts import a
+from flowpoint.model.texts import with_article
 
 __all__ = ["checker", "mismatch"]
 
@@ -120,4 +120,4 @@ def _element_mismatch(value: Any, args: tuple[Any, ...], depth: int) -> str | No
 
 def _not_a(value: Any, annotation: Any) -> str:
     name = annotation.__qualname__ if isinstance(annotation, type) and not get_args(annotation) else str(annotation)
-    return f"it is {a(type(value).__qualname__)} ({shortened(value)}), not {name}"
+    return f"it is {with_article(type(value).__qualname__)} ({shortened(value)}), not {name}"

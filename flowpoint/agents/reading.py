@@ -197,6 +197,7 @@ class Reader:
                     write.channel,
                     self._load(place, write.version, write.channel, write.ref),
                     write.version,
+                    write.place,
                 )
                 for write in self.pending(place, header.id)
             ],

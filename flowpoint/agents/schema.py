@@ -38,6 +38,7 @@ from flowpoint.agents.sends import follow
 from flowpoint.agents.stored import PendingWrite, Stored, StoredObject, graph_path
 from flowpoint.agents.types import types_of
 from flowpoint.errors import ConfigError, FlowPointError, SchemaError
+from flowpoint.model.texts import with_article
 
 __all__ = ["CheckReport", "Schema"]
 
@@ -158,8 +159,9 @@ class Schema:
         )
         for at in range(self._first(stored.version), self.version):
             # What newer code has written to an older checkpoint joins in at its own version.
-            newer = [write for write in upgraded.pending_writes if self._version_of(write, stored) > at]
-            upgraded.pending_writes = [write for write in upgraded.pending_writes if write not in newer]
+            writes = upgraded.pending_writes
+            newer = [write for write in writes if self._version_of(write, stored) > at]
+            upgraded.pending_writes = [write for write in writes if self._version_of(write, stored) <= at]
             for place, step in enumerate(self._migrations.get(at, ())):
                 if step.graph == stored.graph:
                     step.apply(upgraded)
@@ -178,6 +180,8 @@ class Schema:
                 f"{stored.where()}: cannot rename nodes of the sub-graph {stored.graph!r} while tasks of it are pending: "
                 "its graph is not known; add the compiled sub-graph itself as a node"
             )
+        # As the framework applies them: those that joined in, and tasks that have other names now, stand elsewhere.
+        upgraded.pending_writes.sort(key=lambda write: (write.task_path, write.task_id, write.place))
         upgraded.note(f"brought from version {stored.version} of the schema to {self.version}")
         return upgraded
 
@@ -320,8 +324,8 @@ def _leave_out_of_input(stored: Stored, shape: GraphShape) -> None:
     for name, found in unread.items():
         if found is not None:
             stored.note(
-                f"the input has a {found.type_name} under {name!r}, which the code cannot read: it is left out, as the "
-                "graph has no such key"
+                f"the input has {with_article(found.type_name)} under {name!r}, which the code cannot read: it is "
+                "left out, as the graph has no such key"
             )
     kept = {name: value for name, value in waiting.items() if unread.get(name) is None}
     stored.channels = {**stored.channels, START: kept}

@@ -79,9 +79,8 @@ class StrictSerde:
         except UnknownTypeError as error:
             raise UnknownTypeError(
                 f"cannot save channel {channel!r} of thread {thread!r}: its value holds an instance of "
-                f"{error.type_name}, "
-                f"which is not declared; give the saver types=types_of(builder) and use the class in an annotation of the "
-                f"graph's state, or list it in `types`",
+                f"{error.type_name}, which is not declared; give the saver types=types_of(builder) and use the class in an "
+                f"annotation of the graph's state, or list it in `types`",
                 error.type_name,
             ) from None
         except BadRecordError as error:
@@ -119,10 +118,8 @@ class StrictSerde:
         except UnknownTypeError as error:
             raise UnknownTypeError(
                 f"cannot read channel {channel!r} of thread {thread!r}: its value holds an instance of "
-                f"{error.type_name}, "
-                "which is not declared; declare the class again (in an annotation of the graph's state or in `types` "
-                "of "
-                f"the saver), or convert the channel in a migration; what is stored stays as it is",
+                f"{error.type_name}, which is not declared; declare the class again (in an annotation of the graph's state "
+                "or in `types` of the saver), or convert the channel in a migration; what is stored stays as it is",
                 error.type_name,
             ) from None
         except BadRecordError as error:

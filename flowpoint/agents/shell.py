@@ -142,7 +142,11 @@ def found(core: SaverCore, thread: str, ns: str, id: str | None) -> Saved:
             + (several or "; `flowpoint threads history` shows their ids")
         )
     saved = core.get(place, matching[0], for_run=False)
-    assert saved is not None
+    if saved is None:
+        raise NotFoundError(
+            f"checkpoint {matching[0]} of thread {thread!r} has just been removed; `flowpoint threads history` shows those "
+            "there are"
+        )
     return saved
 
 

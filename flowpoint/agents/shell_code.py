@@ -18,7 +18,7 @@ from flowpoint.agents.serde import StrictSerde
 from flowpoint.agents.types import classes_in, types_of
 from flowpoint.errors import FlowPointError, UsageError
 from flowpoint.host.module_path import put_last
-from flowpoint.model.texts import a
+from flowpoint.model.texts import with_article
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ def graph_of(name: str) -> StateGraph[Any]:
 
 
 def _of_kind(name: str, thing: Any, kind: type[T], wanted: str) -> T:
-    seen = f"it is {a(type(thing).__name__)}"
+    seen = f"it is {with_article(type(thing).__name__)}"
     if callable(thing) and not isinstance(thing, kind):
         thing, seen = _called(name, thing)
     if not isinstance(thing, kind):
@@ -84,7 +84,7 @@ def _called(name: str, function: Callable[..., Any]) -> tuple[Any, str]:
         raise
     except Exception as error:
         raise as_users(error, f"cannot use {name!r}: it raised") from error
-    return made, f"it returned {a(type(made).__name__)}"
+    return made, f"it returned {with_article(type(made).__name__)}"
 
 
 def as_users(error: Exception, what: str) -> UsageError:

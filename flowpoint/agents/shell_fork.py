@@ -23,6 +23,7 @@ from flowpoint.agents.saver import CoreSaver
 from flowpoint.agents.shell_code import as_users
 from flowpoint.agents.stored import StoredObject, graph_path
 from flowpoint.errors import FlowPointError, UsageError
+from flowpoint.model.texts import with_article
 
 _JSON_TYPES: Final = frozenset({bool, int, float, str, list, dict})
 
@@ -70,7 +71,8 @@ def _check_plain(channel: str, there: Any) -> None:
         return
     kind = there.type_name if isinstance(there, StoredObject) else type(there).__name__
     raise UsageError(
-        f"cannot set {channel!r}: it holds a {kind}, and JSON makes none; set it by `graph.update_state(...)` in a program"
+        f"cannot set {channel!r}: it holds {with_article(kind)}, and JSON makes none; set it by "
+        "`graph.update_state(...)` in a program"
     )
 
 

@@ -20,6 +20,7 @@ class PendingWrite(NamedTuple):
     """What a task wrote that no later checkpoint holds yet.
 
     version: of the schema it was written with, which may be newer than that of the checkpoint; None if it is the same.
+    place: among those of its task, in the order in which they are applied.
     """
 
     task_id: str
@@ -27,6 +28,7 @@ class PendingWrite(NamedTuple):
     channel: str
     value: Any
     version: int | None = None
+    place: int = 0
 
 
 @dataclass(slots=True)

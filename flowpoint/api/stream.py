@@ -27,7 +27,7 @@ from flowpoint.api.stateless import Stateless
 from flowpoint.errors import PlanError
 from flowpoint.model.event_time import TimestampAssignment
 from flowpoint.model.plan import PROCESS_KINDS, OperatorKind, Partition
-from flowpoint.model.texts import a
+from flowpoint.model.texts import with_article
 from flowpoint.plan.graph import KeySelector, Link, StreamGraph
 
 if TYPE_CHECKING:
@@ -332,7 +332,9 @@ def _added(
 
 def _connected(first: Stream[Any] | KeyedStream[Any, Any], second: object) -> ConnectedStreams:
     if not isinstance(second, Stream | KeyedStream):
-        raise PlanError(f"connect at {call_place()} got {a(type(second).__name__)}: pass a stream of the same job")
+        raise PlanError(
+            f"connect at {call_place()} got {with_article(type(second).__name__)}: pass a stream of the same job"
+        )
     if second._graph is not first._graph:
         raise PlanError(
             f"connect at {call_place()} mixes streams of two jobs, {first._graph.job!r} and {second._graph.job!r}:"
@@ -363,4 +365,4 @@ def _seconds(what: str, value: float | str, place: str) -> float:
 def _describe(thing: object) -> str:
     if isinstance(thing, KeyedStream):
         return f"the result of {thing._key.name}, which needs a keyed operator (count, sum, reduce, process, ...) first"
-    return f"a {type(thing).__name__}"
+    return with_article(type(thing).__name__)

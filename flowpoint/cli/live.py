@@ -1,8 +1,8 @@
 """The live table of `flowpoint run`: workers with their pids, operators, the last checkpoint, and the last events.
 
-How it works: the coordinator calls `refresh` with new figures, and the table is drawn over its former self, in the
-normal flow of the terminal; what was drawn last stays. rich is imported at the first refresh, when the workers are
-already starting; a job that ends before that prints its events as plain lines.
+How it works: the run hands new figures to `refresh`, in a thread of its own (`launch.shown`), and the table is drawn over
+its former self, in the normal flow of the terminal; what was drawn last stays. rich is imported at the first refresh, when
+the workers are already starting; a job that ends before that prints its events as plain lines.
 
 Where there is little room, lists of names are cut first, then columns are left out; pids and rates stay. Each picture but
 the last one ends with an empty line: there a terminal shows ^C, which must not move the picture.

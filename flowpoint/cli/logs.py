@@ -12,13 +12,15 @@ import sys
 import time
 from collections import deque
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import BinaryIO
 
 import click
 
 from flowpoint.cli import output
-from flowpoint.errors import NotFoundError
+from flowpoint.errors import NotFoundError, StorageError
 from flowpoint.host.log_files import files_of
+from flowpoint.host.regular_files import open_existing
 from flowpoint.launch.claim import owner_of
 from flowpoint.launch.home import Home, JobFolder
 from flowpoint.launch.starting import is_starting
@@ -106,15 +108,36 @@ class _Log:
         """Open what is newer than the newest known file; False when that has changed before all of it was open."""
         for path in files_of(self._path):
             with suppress(FileNotFoundError):
-                log = self._closing.enter_context(path.open("rb"))
+                log = self._closing.enter_context(_opened(path))
                 found = os.fstat(log.fileno())
                 if any(os.path.samestat(found, stat) for stat in known):
                     break
                 # One that was put aside since the last one was opened is that very one.
                 if not (newer and os.path.samestat(found, os.fstat(newer[0].fileno()))):
                     newer.appendleft(log)
+        else:
+            # Somebody has removed the newest known file: what was put aside before it has been shown, or left out.
+            while len(newer) > 1 and any(_written(newer[0]) < stat.st_mtime_ns for stat in known):
+                newer.popleft()
         newest = [os.fstat(newer[-1].fileno())] if newer else known
         return not newest or os.path.samestat(newest[0], self._path.stat())
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return open(open_existing(str(path)), "rb")
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise StorageError(
+            f"cannot read the log {path}: {error.strerror}; nobody but FlowPoint puts anything there: remove it, or let "
+            "this user read it"
+        ) from error
+
+
+def _written(log: BinaryIO) -> int:
+    """When it was last written, in nanoseconds."""
+    return os.fstat(log.fileno()).st_mtime_ns
 
 
 def _start_of_last(log: BinaryIO, lines: int) -> tuple[int, int]:

@@ -50,15 +50,18 @@ def list_(store: str, keys: tuple[str, ...], as_json: bool) -> None:
         found: list[dict[str, Any]] = []
         for thread in saver.core.reader.threads(every):
             with every.passing_over(thread):
-                found.append(_row(saver, thread))
+                if (row := _row(saver, thread)) is not None:
+                    found.append(row)
     _print_threads(found, as_json)
     every.tell()
 
 
-def _row(saver: CoreSaver, thread: str) -> dict[str, Any]:
+def _row(saver: CoreSaver, thread: str) -> dict[str, Any] | None:
+    """What is shown of a thread; None when it has just been deleted."""
     spaces = saver.core.index.namespaces(thread)
-    head = saver.core.reader.head_record(thread, "" if "" in spaces else spaces[0])
-    assert head is not None
+    head = saver.core.reader.head_record(thread, "" if "" in spaces else spaces[0]) if spaces else None
+    if head is None:
+        return None
     return {
         "thread": thread,
         "checkpoints": checkpoints_of(saver, thread),

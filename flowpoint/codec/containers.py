@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from flowpoint.errors import BadRecordError
+from flowpoint.model.texts import with_article
 
 __all__ = ["CONTAINERS", "make_counter", "make_defaultdict", "make_deque", "make_ordered", "take_factory"]
 
@@ -41,8 +42,7 @@ def take_factory(value: defaultdict[Any, Any], name_of: Callable[[type], str]) -
     if not isinstance(factory, type):
         raise BadRecordError(
             f"cannot serialise a value of type defaultdict: its default factory {factory!r} is not a class; use a "
-            "class "
-            f"such as list, or turn it into a dict"
+            "class such as list, or turn it into a dict"
         )
     return factory.__name__ if _FACTORIES.get(factory.__name__) is factory else [name_of(factory)]
 
@@ -74,5 +74,5 @@ def make_ordered(items: Any) -> OrderedDict[Any, Any]:
 
 def _checked(value: Any, cls: type) -> Any:
     if type(value) is not cls:
-        raise ValueError(f"a {cls.__name__} was expected")
+        raise ValueError(f"{with_article(cls.__name__)} was expected")
     return value

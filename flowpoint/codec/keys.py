@@ -36,6 +36,7 @@ import msgpack
 from flowpoint.codec.registry import TypeRegistry, decode_enum, encode_enum
 from flowpoint.codec.shortened import shortened
 from flowpoint.errors import BadRecordError
+from flowpoint.model.texts import with_article
 
 _EPOCH: Final = datetime(1970, 1, 1)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -253,7 +254,7 @@ def _datetime(key: datetime) -> Any:
         return _extension(_Code.DATETIME_NAIVE, wall)
     if type(key.tzinfo) is not timezone and not isinstance(key.tzinfo, ZoneInfo):
         raise BadRecordError(
-            f"cannot use {shortened(key)} as a key: its time zone is a {type(key.tzinfo).__qualname__}; "
+            f"cannot use {shortened(key)} as a key: its time zone is {with_article(type(key.tzinfo).__qualname__)}; "
             f"use datetime.timezone or zoneinfo.ZoneInfo"
         )
     if key.replace(fold=1).utcoffset() != offset:

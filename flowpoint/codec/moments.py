@@ -61,7 +61,7 @@ def _take_zone(zone: tzinfo | None, value: object) -> Any:
     if type(zone) is ZoneInfo and zone.key is not None:
         return zone.key
     raise BadRecordError(
-        f"cannot serialise {shortened(value)}: its time zone is a {type(zone).__module__}.{type(zone).__qualname__}; "
+        f"cannot serialise {shortened(value)}: its time zone is of type {type(zone).__module__}.{type(zone).__qualname__}; "
         f"use datetime.timezone or zoneinfo.ZoneInfo(key)"
     )
 

@@ -32,6 +32,7 @@ from typing import Any, Final, Protocol, TypeVar
 import aiofiles
 
 from flowpoint.host.base import FileStat
+from flowpoint.host.regular_files import open_existing
 
 T = TypeVar("T")
 
@@ -227,22 +228,6 @@ def make_durable(descriptor: int) -> None:
             if error.errno in _LOST_ERRORS:
                 raise
     os.fsync(descriptor)
-
-
-def open_existing(path: str) -> int:
-    """A descriptor to read a file by. What is none is refused: a pipe would keep whoever opens it waiting for ever.
-
-    Raises:
-        OSError: it is not there, cannot be opened, or is no regular file.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode):
-        return descriptor
-    os.close(descriptor)
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    raise OSError(errno.EINVAL, "not a regular file", path)
 
 
 def read(path: str, offset: int, size: int) -> bytes:

@@ -200,10 +200,10 @@ def owner_of(folder: JobFolder) -> ProcessId | None:
     """The living process that holds the job, from before it has told anybody of its run; None when there is none."""
     try:
         owner = ProcessId(*json.loads(folder.lock_file.read_bytes()))
-    except (OSError, ValueError, TypeError):
-        # There never was one, the last one has given it up, or the next one writes its own in just now.
+        return owner if owner.is_alive() else None
+    except (OSError, ValueError, TypeError, OverflowError):
+        # There never was one, the last one has given it up, the next one writes its own in just now, or it is none of ours.
         return None
-    return owner if owner.is_alive() else None
 
 
 def _take_up(folder: JobFolder, lock: int, process: ProcessId) -> Claim:

@@ -22,7 +22,7 @@ from flowpoint.errors import ConfigError
 from flowpoint.launch.given_files import read_given
 from flowpoint.launch.settings_keys import PARSERS, NotSupportedError, Value
 from flowpoint.model.settings import CheckpointSettings, Settings
-from flowpoint.model.texts import a, alike
+from flowpoint.model.texts import alike, with_article
 
 ENVIRONMENT_PREFIX: Final = "FLOWPOINT_"
 _NOT_SETTINGS: Final = frozenset({"FLOWPOINT_HOME"})
@@ -104,7 +104,7 @@ def _from_file(path: str | None) -> Iterator[Given]:
 
 def _from_job(config: Mapping[str, Any]) -> Iterator[Given]:
     if not isinstance(config, Mapping):
-        raise ConfigError(f"Job(config=...) is {a(type(config).__name__)}: give a dict of keys and values")
+        raise ConfigError(f"Job(config=...) is {with_article(type(config).__name__)}: give a dict of keys and values")
     yield from _from_tables(config, "in Job(config=...)")
 
 

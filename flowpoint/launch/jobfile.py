@@ -34,7 +34,7 @@ from flowpoint.launch.given_files import read_given
 from flowpoint.launch.job_package import import_advice, package_of
 from flowpoint.launch.params import Params
 from flowpoint.model.suggestions import suggestion
-from flowpoint.model.texts import a, cut
+from flowpoint.model.texts import cut, with_article
 from flowpoint.plan.graph import StreamGraph
 
 _loading: ContextVar[bool] = ContextVar("flowpoint_job_loading", default=False)
@@ -211,7 +211,7 @@ def _find_job(source: JobSource, names: Mapping[str, object], params: Params) ->
     if inspect.isfunction(build):
         return _call_build(source, build, params)
     if job is not None:
-        raise UsageError(f"job in {source.path} is {a(type(job).__name__)}, not a Job: write job = Job(...)")
+        raise UsageError(f"job in {source.path} is {with_article(type(job).__name__)}, not a Job: write job = Job(...)")
     raise UsageError(f"job file {source.path} has no job: {_hint(names)}")
 
 
@@ -233,6 +233,6 @@ def _call_build(source: JobSource, build: Callable[..., object], params: Params)
         job = build(params) if takes_params else build()
     if not isinstance(job, JobObject):
         raise UsageError(
-            f"build() in {source.path} returned {a(type(job).__name__)}, not a Job: end it with return job"
+            f"build() in {source.path} returned {with_article(type(job).__name__)}, not a Job: end it with return job"
         )
     return job

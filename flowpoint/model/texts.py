@@ -22,6 +22,8 @@ TRACE_CHARACTERS_MAX: Final = 64_000
 """Of a traceback, which only the log and the terminal show."""
 
 
+_AN: Final = frozenset("aeiouAEIO")
+
 ALIKE: Final = 0.7
 """From 0 to 1. What is less alike than this is another name, and no misspelled one."""
 
@@ -36,14 +38,14 @@ def alike(name: str, known: Iterable[str], most: int = 1) -> list[str]:
     return get_close_matches(name, list(known), n=most, cutoff=ALIKE)
 
 
-def a(noun: str) -> str:
-    """The name of a type with its article.
+def with_article(name: str) -> str:
+    """The name of a type, or of what else there is one of, in a sentence. A capital U is taken for "you", as in UUID.
 
     Example:
-        >>> a("int"), a("str"), a("UUID")
-        ('an int', 'a str', 'a UUID')
+        >>> with_article("int"), with_article("list"), with_article("UUID")
+        ('an int', 'a list', 'a UUID')
     """
-    return f"{'an' if noun[:1].lower() in 'aeio' else 'a'} {noun}"
+    return f"{'an' if name[:1] in _AN else 'a'} {name}"
 
 
 def cut(text: str, limit: int = SENTENCE_CHARACTERS_MAX) -> str:

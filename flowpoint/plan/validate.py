@@ -18,7 +18,7 @@ from flowpoint.errors import PlanError
 from flowpoint.model.key_groups import MAX_PARALLELISM_LIMIT
 from flowpoint.model.path_names import PATH_NAME_RULE, is_path_name
 from flowpoint.model.plan import OperatorKind, Partition
-from flowpoint.model.texts import a
+from flowpoint.model.texts import with_article
 from flowpoint.plan.arguments import METHODS, RECORD, TWO_VALUES, check_arguments
 from flowpoint.plan.graph import GraphOperator, StreamGraph, function_name
 from flowpoint.plan.states import declared_states, misplaced_states
@@ -127,7 +127,7 @@ def _check_factory(label: str, role: str, factory: object, methods: tuple[str, .
     missing = [name for name in methods if not _has_member(factory, name)]
     if missing:
         raise PlanError(
-            f"{label} got {a(type(factory).__name__)}, which is not a {role}: it has no {', '.join(missing)};"
+            f"{label} got {with_article(type(factory).__name__)}, which is not a {role}: it has no {', '.join(missing)};"
             f" a {role} has {', '.join(methods)}"
         )
 
@@ -311,4 +311,4 @@ def _check_keys_used(graph: StreamGraph) -> None:
 
 def _describe(thing: object) -> str:
     """For messages: functions by name, anything else by its type, never by address."""
-    return f"the function {function_name(thing)!r}" if inspect.isroutine(thing) else a(type(thing).__name__)
+    return f"the function {function_name(thing)!r}" if inspect.isroutine(thing) else with_article(type(thing).__name__)

@@ -26,6 +26,7 @@ from flowpoint.errors import IncompatibleStateError, SnapshotError
 from flowpoint.model.key_groups import group_range
 from flowpoint.model.manifest import NO_GROUPS, OperatorState, StateFile, SubtaskState
 from flowpoint.model.plan import CO_KINDS, KEYED_KINDS, JobPlan, OperatorKind, OperatorSpec
+from flowpoint.model.texts import with_article
 
 RestoreMap = dict[str, list[list[dict[str, Any]]]]
 """uid -> per new subtask: the `SubtaskState` data it takes over. A uid that is not in it starts empty."""
@@ -190,7 +191,7 @@ def _refuse_other_kind(spec: OperatorSpec, operator: OperatorState) -> None:
         if is_there and not is_wanted:
             raise IncompatibleStateError(
                 f"cannot restore operator {spec.uid!r}: the snapshot holds {what} for this uid, but in the job it is "
-                f"a {spec.kind}; give the operators the uids that they had"
+                f"{with_article(spec.kind)}; give the operators the uids that they had"
             )
 
 

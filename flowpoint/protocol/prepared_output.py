@@ -13,7 +13,7 @@ A savepoint hands out what it holds: another job may commit that, so it is never
 Known is only what was acknowledged to this coordinator. What else dead attempts have prepared, and all of it when the
 coordinator itself was killed, can be found by the sink alone, in its `clean`.
 
-Not here: calling sinks (`coordinator.prepare`).
+Not here: calling sinks (`coordinator.housekeeping`).
 """
 
 from __future__ import annotations

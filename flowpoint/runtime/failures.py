@@ -32,7 +32,7 @@ from flowpoint.errors import (
     UserCodeError,
 )
 from flowpoint.model.suggestions import suggestion
-from flowpoint.model.texts import MESSAGE_CHARACTERS_MAX, SENTENCE_CHARACTERS_MAX, a, cut
+from flowpoint.model.texts import MESSAGE_CHARACTERS_MAX, SENTENCE_CHARACTERS_MAX, cut, with_article
 from flowpoint.state.descriptor import declared
 from flowpoint.state.kinds import ValueState
 
@@ -157,7 +157,7 @@ def on_record(record: Any) -> str:
 def refuse_single(result: Any) -> UserCodeError:
     """The error for a function that returned one record where an iterable of records is wanted."""
     return UserCodeError(
-        f"its function must return an iterable of records, and {a(type(result).__name__)} would be taken apart: "
+        f"its function must return an iterable of records, and {with_article(type(result).__name__)} would be taken apart: "
         f"{shorten(result)}; yield it, or return [it]"
     )
 

@@ -23,7 +23,7 @@ from flowpoint.errors import TransientError, UserCodeError
 from flowpoint.model import messages
 from flowpoint.model.elements import Barrier, Batch
 from flowpoint.model.manifest import SubtaskState
-from flowpoint.model.texts import a
+from flowpoint.model.texts import with_article
 from flowpoint.runtime.connector_forms import full_reader, settled
 from flowpoint.runtime.contracts import END, ConnectorContext, Source, SourceReader, Split
 from flowpoint.runtime.failures import naming, shorten
@@ -243,7 +243,7 @@ class SourceSubtask(Subtask):
             await self._part.put_away(split)
         elif not isinstance(values, list):
             raise self._odd(
-                split, f"returned {shorten(values)}, {a(type(values).__name__)}, where a list or END belongs"
+                split, f"returned {shorten(values)}, {with_article(type(values).__name__)}, where a list or END belongs"
             )
         elif values:
             self._empty_in_a_row = 0

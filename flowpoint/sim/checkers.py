@@ -306,5 +306,7 @@ class StorageChecker(Checker):
 
 def _is_share_of(file: StateFile, held: StateFile) -> bool:
     """Whether they are the same file, of which no more counts than did: a rescale deals its key groups out."""
+    if file.path != held.path:
+        return False
     first, last = held.groups
     return replace(file, groups=held.groups) == held and first <= file.groups[0] and file.groups[1] <= last

@@ -19,6 +19,7 @@ from uuid import UUID
 
 from flowpoint.codec.raw import RAW, RawArray, RawEnum, RawObject, bare_name
 from flowpoint.errors import UsageError
+from flowpoint.model.texts import with_article
 from flowpoint.snapshot.value_text import text_of, type_of
 
 _FROM_TEXT: Final[dict[type, Callable[[str], Any]]] = {
@@ -98,7 +99,7 @@ def _fit_dict(given: dict[str, Any], stored: dict[Any, Any]) -> dict[Any, Any]:
 def _fit_object(given: dict[str, Any], stored: RawObject) -> RawObject:
     if set(given) != set(stored.fields):
         raise UsageError(
-            f"cannot make a {bare_name(stored.name)} of {text_of(given, limit=200)}: it has the fields "
+            f"cannot make {with_article(bare_name(stored.name))} of {text_of(given, limit=200)}: it has the fields "
             f"{', '.join(stored.fields)}; give all of them"
         )
     return RawObject(stored.name, stored.fields, tuple(fit(given[name], like) for name, like in stored.items()))

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar, get_origin, get_type_hints
 import msgpack
 
 from flowpoint.errors import InternalError
+from flowpoint.model.texts import with_article
 
 T = TypeVar("T")
 
@@ -77,10 +78,10 @@ def _accepted(hint: Any) -> tuple[type, ...]:
 def _check(name: str, content: Any, expected: dict[str, tuple[type, ...]]) -> None:
     if not isinstance(content, dict) or content.keys() != expected.keys():
         seen = sorted(map(str, content)) if isinstance(content, dict) else content
-        raise InternalError(f"cannot decode a {name}: its fields are {sorted(expected)}, but {seen} came")
+        raise InternalError(f"cannot decode {with_article(name)}: its fields are {sorted(expected)}, but {seen} came")
     for field, types in expected.items():
         # By exact class: a bool is an int to isinstance.
         if type(content[field]) not in types:
             raise InternalError(
-                f"cannot decode a {name}: {field} is {content[field]!r}, not of type {types[0].__name__}"
+                f"cannot decode {with_article(name)}: {field} is {content[field]!r}, not of type {types[0].__name__}"
             )

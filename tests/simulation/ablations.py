@@ -65,6 +65,8 @@ class Ablation:
     """A safeguard that can be switched off, and the faults that make its absence hurt.
 
     trouble: what goes wrong besides, with the safeguard and without, where drawn faults would bring it about too rarely.
+    first_seed: where the search begins: at a seed that is known to show the damage, where none before it does and each takes
+    long. When other draws have moved it, the search goes on from there.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Ablation:
     changes: bool = False
     local: LocalTrouble = field(default_factory=LocalTrouble)
     trouble: Callable[[pytest.MonkeyPatch], None] = no_trouble
+    first_seed: int = 0
 
     def scenario(self, checked: bool) -> Callable[[int], JobScenario]:
         """A busy job of several subtasks under these faults; otherwise as the seed draws it.
@@ -456,7 +459,7 @@ ABLATIONS = (
     Ablation(
         "snapshot while restoring", no_decline_while_restoring, KILLS, topology=Topology.REBALANCED, unaligned=True
     ),
-    Ablation("older versions stay below", older_versions_stay_below, (), changes=True),
+    Ablation("older versions stay below", older_versions_stay_below, (), changes=True, first_seed=47),
     Ablation("local files are not proved", local_files_not_proved, KILLS, local=LocalTrouble(hurt=True)),
     Ablation(
         "local damage is the checkpoint's",

@@ -28,7 +28,8 @@ def first_damage(ablation: Ablation, checked: bool):
         scenario.liveness_seconds = 15.0
         return scenario
 
-    outcomes = (simulate(seed, hasty) for seed in range(SEEDS_MAX))
+    seeds = range(ablation.first_seed, ablation.first_seed + SEEDS_MAX)
+    outcomes = (simulate(seed, hasty) for seed in seeds)
     return next(filter(is_damage, outcomes), None)
 
 
@@ -49,6 +50,7 @@ def test_a_missing_safeguard_is_found_within_200_seeds(ablation, checked, monkey
 def test_with_all_safeguards_the_same_runs_are_clean(ablation, monkeypatch):
     ablation.trouble(monkeypatch)
 
-    outcomes = [simulate(seed, ablation.scenario(checked=True)) for seed in range(SEEDS_INTACT)]
+    seeds = range(ablation.first_seed, ablation.first_seed + SEEDS_INTACT)
+    outcomes = [simulate(seed, ablation.scenario(checked=True)) for seed in seeds]
 
     assert [outcome.failure for outcome in outcomes] == [""] * SEEDS_INTACT

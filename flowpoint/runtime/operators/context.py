@@ -13,7 +13,7 @@ from typing import Any
 
 from flowpoint.errors import UserCodeError
 from flowpoint.model.elements import WATERMARK_MIN, Batch
-from flowpoint.model.texts import a
+from flowpoint.model.texts import with_article
 from flowpoint.state.handles import NO_KEY, KeyCell
 from flowpoint.state.sharing import Sharing
 from flowpoint.state.timers import TimerService
@@ -103,7 +103,7 @@ class SideOutputs:
             values.append(self._sharing.isolated(value) if self._sharing.is_on else value)
             self._stamps[tag].append(timestamp)
         elif not isinstance(tag, str):
-            raise UserCodeError(f"ctx.output got the tag {tag!r}, {a(type(tag).__name__)}: a tag is a str")
+            raise UserCodeError(f"ctx.output got the tag {tag!r}, {with_article(type(tag).__name__)}: a tag is a str")
         elif self._takes_all:
             self._values[tag], self._stamps[tag] = [], []
             self.add(tag, value, timestamp)

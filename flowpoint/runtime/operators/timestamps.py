@@ -19,7 +19,7 @@ from typing import Any, Final
 from flowpoint.errors import UserCodeError
 from flowpoint.model.elements import WATERMARK_MAX, WATERMARK_MIN, Batch
 from flowpoint.model.event_time import TimestampAssignment
-from flowpoint.model.texts import a
+from flowpoint.model.texts import with_article
 from flowpoint.runtime.failures import USER_RAISED, Doing, Place, explain, on_record, shorten
 
 _INT_ONLY: Final = frozenset({int})
@@ -97,6 +97,6 @@ class TimestampAssigner:
 
 def _bad_timestamp(stamp: Any) -> UserCodeError:
     return UserCodeError(
-        f"its function returned {shorten(stamp)}, {a(type(stamp).__name__)}; a timestamp is an int, epoch milliseconds: "
-        "use int(...), or int(moment.timestamp() * 1000) of a datetime"
+        f"its function returned {shorten(stamp)}, {with_article(type(stamp).__name__)}; a timestamp is an int, epoch "
+        "milliseconds: use int(...), or int(moment.timestamp() * 1000) of a datetime"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -38,6 +38,9 @@ class MemoryFiles(Files):
     """Whether what fails has happened all the same."""
     lasting: bool = False
     fired: bool = False
+    meanwhile: Callable[[], None] | None = None
+    """What another process does, once, when so many calls are left before it."""
+    calls_before: int = 0
 
     def copied(self) -> MemoryFiles:
         """Another disk with the same on it."""
@@ -63,6 +66,7 @@ class MemoryFiles(Files):
     @contextmanager
     def _call(self) -> Iterator[None]:
         self.calls += 1
+        self._let_others()
         hit = self.fail_at and (self.calls == self.fail_at or (self.lasting and self.calls > self.fail_at))
         if hit:
             self.fired = True
@@ -71,6 +75,14 @@ class MemoryFiles(Files):
         yield
         if hit:
             self._fail()
+
+    def _let_others(self) -> None:
+        if self.meanwhile is None:
+            return
+        self.calls_before -= 1
+        if self.calls_before < 0:
+            others, self.meanwhile = self.meanwhile, None
+            others()
 
     def _fail(self) -> None:
         if not self.error:

@@ -13,7 +13,7 @@ from flowpoint.agents.retention import records_of
 from flowpoint.agents.saver import CoreSaver
 from flowpoint.agents.stored_index import StoredIndex
 from flowpoint.agents.values import blob_name
-from tests.unit.agents.history_model import Kept, Model, Thread
+from tests.unit.agents.history_model import Kept, Model, Thread, named_now
 from tests.unit.agents.stores import config
 
 THREADS: Final = ("t", "u", "a/B", "copy", "")
@@ -46,11 +46,11 @@ def _waiting(saver: CoreSaver, thread: str) -> Any:
         }
 
 
-def model_shows(model: Model, thread: str) -> Any:
-    """What it is to show."""
-    of = model.thread(thread)
-    listed = [_kept(of, one) for _thread, one in model.listed(thread, None, None, {}, None)]
-    heads = {ns: _kept(of, one) for ns, id_ in of.heads.items() if (one := of.find(ns, id_)) is not None}
+def model_shows(model: Model, thread: str, version: int | None = None) -> Any:
+    """What it is to show, to the code of the model or of another version."""
+    of, version = model.thread(thread), model.version if version is None else version
+    listed = [_kept(of, one, version) for _thread, one in model.listed(thread, None, None, {}, None)]
+    heads = {ns: _kept(of, one, version) for ns, id_ in of.heads.items() if (one := of.find(ns, id_)) is not None}
     return listed, heads, {place: of.pending(*place) for place, items in of.writes.items() if items}
 
 
@@ -85,8 +85,9 @@ def _told(one: Any) -> Any:
     )
 
 
-def _kept(thread: Thread, one: Kept) -> Any:
-    return one.ns, one.id, one.parent, one.values, one.versions, one.metadata, thread.pending(one.ns, one.id)
+def _kept(thread: Thread, one: Kept, version: int) -> Any:
+    values, versions = (named_now(one, table, version) for table in (one.values, one.versions))
+    return one.ns, one.id, one.parent, values, versions, one.metadata, thread.pending(one.ns, one.id, version)
 
 
 def check_entries(saver: CoreSaver, thread: str, *, is_swept: bool = False) -> None:

@@ -15,27 +15,32 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypedDict
 
 from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.graph import START, StateGraph
 
 from flowpoint.agents import shell, shell_fork
 from flowpoint.agents.exchange import imported
+from flowpoint.agents.migrations import Rename
 from flowpoint.agents.saver import READ_TOKEN, RUN, CoreSaver
+from flowpoint.agents.schema import Schema
 from flowpoint.errors import UsageError
 from tests.unit.agents import history_values
 from tests.unit.agents.history_both import Both, Reading, refused
 from tests.unit.agents.history_checks import NAMESPACES, THREADS, check_entries, check_memory, model_shows, shows
-from tests.unit.agents.history_model import DAY, Put, Read
+from tests.unit.agents.history_model import DAY, Put, Read, name_now, named_now
 from tests.unit.agents.history_stores import STORES, Clock, Options
 from tests.unit.agents.stores import config, export
 
 STEPS: Final = {
     "put": 30, "repeat": 3, "replace": 5, "put_writes": 14, "read": 6, "listing": 5, "copy": 3, "delete": 2,
     "delete_for_runs": 2, "prune": 3, "expire": 4, "sweep": 3, "exchange": 2, "fork": 3, "begin": 4, "end": 3,
-    "wait": 4, "reopen": 2, "crash": 2, "look_beside": 2,
+    "wait": 4, "reopen": 2, "deploy": 3, "crash": 2, "look_beside": 2,
 }  # fmt: skip
 KEYS: Final = {"old": b"o" * 16, "new": b"n" * 32}
 
@@ -56,7 +61,21 @@ def history(seed: int, length: int) -> list[Step]:
 
 def options_of(seed: int) -> Options:
     """How the savers of a seed are opened."""
-    return Options("raise" if seed % 2 else "branch", {"old": KEYS["old"]} if seed % 3 == 0 else None)
+    return Options(
+        on_conflict="raise" if seed % 2 else "branch",
+        keys={"old": KEYS["old"]} if seed % 3 == 0 else None,
+        schema=schema(1) if seed % 4 < 2 else None,
+    )
+
+
+@cache
+def schema(version: int) -> Schema:
+    """The schema of the code: the second version has another name for a channel."""
+    names = ("a" if version == 1 else "a2", "b", "c")
+    builder = StateGraph(TypedDict("State", dict.fromkeys(names, Any)))  # type: ignore[misc]
+    builder.add_node("n", lambda _state: {})
+    builder.add_edge(START, "n")
+    return Schema.of(builder, version=version, migrations={1: [Rename("a", "a2")]} if version > 1 else None)
 
 
 class Machine(Both):
@@ -105,14 +124,17 @@ class Machine(Both):
     def _put_from(self, chance: random.Random, reading: Reading, id: str, run: int | None = None) -> None:
         thread, ns = reading.thread, reading.ns
         before = self.model.thread(thread).find(ns, reading.id)
-        old = ({}, {}) if before is None else (before.values, before.versions)
-        values, versions, changed = history_values.changed(chance, *old)
-        if chance.random() < 0.4:  # what is as it was is left out
+        tables = ({}, {}) if before is None else (before.values, before.versions)
+        old = [table if before is None else named_now(before, table, self.model.version) for table in tables]
+        channels = [name_now(name, ns, 1, self.model.version) for name in history_values.CHANNELS]
+        values, versions, changed = history_values.changed(chance, *old, channels)
+        is_migrated = before is not None and before.version != self.model.version
+        if not is_migrated and chance.random() < 0.4:  # what is as it was is left out
             values = {name: value for name, value in values.items() if name in changed}
         metadata: dict[str, Any] = {"source": "loop", "step": chance.randrange(3), "parents": {}, "n": self._number}
         if chance.random() < 0.5:
             metadata["run_id"] = chance.choice(("r1", "r2", "r3"))
-        if chance.random() < 0.1:
+        if self._options.schema is None and chance.random() < 0.1:
             metadata["counters_since_delta_snapshot"] = {chance.choice(history_values.CHANNELS): [1, 1]}
         put = Put(thread, ns, id, reading.id, values, versions, changed, metadata, reading.read, run)
         self._puts.append((put, reading.config))
@@ -154,7 +176,7 @@ class Machine(Both):
     def _replace(self, chance: random.Random) -> None:
         """Another checkpoint under an id that is there, made from whatever."""
         found = self._any(chance)
-        if found is None:
+        if found is None or found[1].version != self.model.version:
             return
         thread, one = found
         parents = [kept.id for kept in self.model.thread(thread).checkpoints if kept.ns == one.ns]
@@ -171,7 +193,8 @@ class Machine(Both):
         id_ = chance.choice([self.model.thread(thread).heads.get(ns, ahead), ahead, chance.choice(ids or [ahead])])
         task, path = chance.choice((("t1", "~1"), ("t2", "~0"), ("T/3", "")))
         old = chance.choice([one.values.get("a") for one in self.model.thread(thread).checkpoints] or [None])
-        channels = ["a", "b", "a", *chance.sample(["__error__", "__interrupt__", "__resume__", "__no_writes__"], 1)]
+        a = name_now("a", ns, 1, self.model.version)
+        channels = [a, "b", a, *chance.sample(["__error__", "__interrupt__", "__resume__", "__no_writes__"], 1)]
         writes = [
             (chance.choice(channels), history_values.value(chance, old)) for _ in range(chance.choice((0, 1, 1, 2, 3)))
         ]
@@ -185,7 +208,7 @@ class Machine(Both):
     def _fork(self, chance: random.Random) -> None:
         """As the shell does it."""
         found = self._any(chance)
-        if found is None:
+        if found is None or self._options.schema is not None:  # the shell needs no schema
             return
         thread, one = found
         settable = [name for name in sorted(one.versions) if not name.startswith("branch:")]
@@ -243,11 +266,11 @@ class Machine(Both):
         assert there == expected
 
     def _look_beside(self, chance: random.Random) -> None:
-        """By one who opens the store just now, to read, or as another process."""
+        """By one who reads beside since long, and one who opens the store just now, to read, or as another process."""
         handle = self._store.open(self._options, read_only=chance.random() < 0.5)
         try:
             for thread in THREADS:
-                self._check(thread, [handle])
+                self._check(thread, [handle, self._reader])
             for one in self._handles:
                 check_memory(one, handle)
         finally:
@@ -279,15 +302,23 @@ class Machine(Both):
             self._end(chance)
         self.close()
         if self._options.keys is not None and chance.random() < 0.5:
-            self._options = Options(self._options.on_conflict, {"new": KEYS["new"], "old": KEYS["old"]})
+            self._options = replace(self._options, keys={"new": KEYS["new"], "old": KEYS["old"]})
             self._puts = []  # what is put again is sealed anew, and no more the same
         self._open()
         for thread in THREADS:
             self._check(thread, [self._handles[0]])
 
+    def _deploy(self, chance: random.Random) -> None:
+        """Code of the second version takes over."""
+        if self._options.schema is None:
+            return
+        self._options = replace(self._options, schema=schema(2))
+        self.model.version, self._puts = 2, []
+        self._reopen(chance)
+
     def _crash(self, chance: random.Random) -> None:
         possible = self.model.copied()
-        self._failed(chance, possible, True, False)
+        self._failed(chance, possible, True)
 
     # ------------------------------------------------------------------ steps: history
 
@@ -313,7 +344,7 @@ class Machine(Both):
         kind = "disk" if self._store.__class__ is not STORES["disk"] else "memory"
         with STORES[kind](self._store.path, self._clock).open(Options()) as other:
             imported(other.core, export(chance.choice(self._handles), source))
-            assert shows(other, source)[:2] == model_shows(self.model, source)[:2]
+            assert shows(other, source)[:2] == model_shows(self.model, source, 0)[:2]
             lines = [json.dumps({**json.loads(line), "thread": target}) for line in export(other, source)]
 
         def take_in(saver: CoreSaver) -> str:
@@ -352,8 +383,8 @@ class Machine(Both):
             lambda model, _of: model.delete_for_runs(runs),
             lambda saver: saver.delete_for_runs(runs),
             *THREADS,
-            # Of several threads some are done when it fails.
-            may_fail=False,
+            may_litter=True,
+            one_by_one=True,
         )
 
     def _prune(self, chance: random.Random) -> None:

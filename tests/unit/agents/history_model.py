@@ -62,6 +62,8 @@ class Kept:
     at: int
     put: Put | None
     """What it was made by, if that put, made again, would be found to be the same."""
+    version: int = 0
+    """Of the schema."""
 
 
 class Written(NamedTuple):
@@ -71,6 +73,7 @@ class Written(NamedTuple):
     channel: str
     value: Any
     at: int
+    version: int = 0
 
 
 @dataclass
@@ -108,10 +111,13 @@ class Thread:
             line = line[: places[0]] if places else [one for one in line if one.id < before]
         return line[::-1]
 
-    def pending(self, ns: str, id: str) -> list[tuple[str, str, Any]]:
-        """What is pending at a checkpoint, in the order in which it is applied."""
+    def pending(self, ns: str, id: str, version: int = 0) -> list[tuple[str, str, Any]]:
+        """What is pending at a checkpoint, in the order in which it is applied, as code of a version is shown it."""
         found = sorted((w.path, task, index, w) for (task, index), w in self.writes.get((ns, id), {}).items())
-        return [(task, written.channel, written.value) for _path, task, _index, written in found]
+        return [
+            (task, name_now(written.channel, ns, written.version, version), written.value)
+            for _path, task, _index, written in found
+        ]
 
     def cut(self, kept: Iterable[Kept], heads: Mapping[str, str], oldest: int) -> None:
         """Keep only these; of what was written for none that there is, only what is younger than `oldest`."""
@@ -157,6 +163,8 @@ class Model:
     """All threads of a store, and what its handles have counted."""
 
     on_conflict: str
+    version: int = 0
+    """Of the code's schema."""
     now: int = 1_000_000_000
     threads: dict[str, Thread] = field(default_factory=dict)
     runs: dict[int, Run] = field(default_factory=dict)
@@ -167,7 +175,7 @@ class Model:
         runs = {name: Run(r.handle, dict(r.reads), set(r.threads), set(r.lost)) for name, r in self.runs.items()}
         threads = {name: thread.copied() for name, thread in self.threads.items()}
         counts = {handle: Counter(found) for handle, found in self.counts.items()}
-        return Model(self.on_conflict, self.now, threads, runs, counts)
+        return Model(self.on_conflict, self.version, self.now, threads, runs, counts)
 
     def thread(self, name: str) -> Thread:
         """A thread, which may have nothing yet."""
@@ -235,7 +243,7 @@ class Model:
         if older is not None:
             thread.checkpoints.remove(older)
         thread.checkpoints.append(
-            Kept(put.ns, put.id, parent, values, put.versions, put.metadata, moves, self.now, put)
+            Kept(put.ns, put.id, parent, values, put.versions, put.metadata, moves, self.now, put, self.version)
         )
         thread.is_begun = True
         if moves:
@@ -276,7 +284,7 @@ class Model:
             return True, "", ""
         if self.on_conflict == "raise":
             return False, "conflict", "conflict"
-        if head == put.id:
+        if head is None or head == put.id:
             return True, "conflict", ""
         return False, "conflict" if before is None or before.moves else "", ""
 
@@ -286,7 +294,7 @@ class Model:
         for place, (channel, value) in enumerate(writes):
             index = SPECIAL.get(channel, place)
             if index < 0 or (task, index) not in items:
-                items[task, index] = Written(path, channel, value, self.now)
+                items[task, index] = Written(path, channel, value, self.now, self.version)
 
     # ------------------------------------------------------------------ runs
 
@@ -377,7 +385,7 @@ class Model:
             new.checkpoints.append(
                 Kept(
                     one.ns, one.id, one.parent, one.values, one.versions, one.metadata, one.moves or is_head, one.at,
-                    made_by,
+                    made_by, one.version,
                 )
             )  # fmt: skip
             new.writes.pop((one.ns, one.id), None)
@@ -386,6 +394,16 @@ class Model:
         new.heads = dict(old.heads)
         new.is_begun = new.is_cut = True
         return ""
+
+
+def name_now(channel: str, ns: str, written: int, version: int) -> str:
+    """The name of a channel of the graph itself, which the second version of the code has renamed."""
+    return "a2" if (channel, ns, written) == ("a", "", 1) and version > 1 else channel
+
+
+def named_now(one: Kept, table: Mapping[str, Any], version: int) -> dict[str, Any]:
+    """A table by channels, as code of a version is shown it."""
+    return {name_now(name, one.ns, one.version, version): value for name, value in table.items()}
 
 
 def _travels(read: Read | None, ns: str, parent: str | None) -> bool:

@@ -29,6 +29,7 @@ from flowpoint.agents.holders import LocalHolders
 from flowpoint.agents.kv import Entry, Kv
 from flowpoint.agents.rocks_kv import RocksKv
 from flowpoint.agents.saver import CoreSaver
+from flowpoint.agents.schema import Schema
 from flowpoint.agents.serde import StrictSerde
 from flowpoint.agents.values import Leaves
 from flowpoint.errors import StorageError
@@ -57,6 +58,7 @@ class Options:
 
     on_conflict: str = "branch"
     keys: Mapping[str, bytes] | None = None
+    schema: Schema | None = None
 
 
 class Store(ABC):
@@ -77,6 +79,7 @@ class Store(ABC):
                 world,
                 SIZES,
                 sealer=None if options.keys is None else AesGcmSealer(options.keys),
+                schema=options.schema,
                 on_conflict=options.on_conflict,  # type: ignore[arg-type]
                 alone=self._alone and not read_only,
             )

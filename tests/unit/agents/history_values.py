@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 CHANNELS: Final = ("a", "b", "c", "branch:to:n")
@@ -49,11 +49,13 @@ def _element(chance: random.Random) -> Any:
     return number if number % 2 else f"message {number}"
 
 
-def changed(chance: random.Random, values: Mapping[str, Any], versions: Mapping[str, int]) -> Any:
+def changed(
+    chance: random.Random, values: Mapping[str, Any], versions: Mapping[str, int], channels: Sequence[str]
+) -> Any:
     """The values of a step's end, the versions of its channels, and which of them it has changed."""
     new, numbers = dict(values), dict(versions)
     version = max(numbers.values(), default=0) + 1
-    names = chance.sample(CHANNELS, chance.choice((0, 1, 1, 2)))
+    names = chance.sample(channels, chance.choice((0, 1, 1, 2)))
     for name in names:
         new[name], numbers[name] = value(chance, new.get(name)), version
     if new and chance.random() < 0.08:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 from flowpoint.agents.core import SaverCore
@@ -14,10 +15,11 @@ from flowpoint.agents.exchange import imported
 from flowpoint.agents.folder_kv import FolderKv
 from flowpoint.agents.opening import system_world
 from flowpoint.agents.rocks_kv import RocksKv
-from flowpoint.agents.saver import CoreSaver
+from flowpoint.agents.saver import RUN, CoreSaver
 from flowpoint.agents.serde import StrictSerde
 from flowpoint.errors import OutcomeUnknown, StorageError
 from tests.unit.agents.faulty_files import MemoryFiles
+from tests.unit.agents.history_machine import schema
 from tests.unit.agents.stores import THREAD, config, each_saver, export, ids, open_saver, put
 from tests.unit.agents.test_folder_faults import ROOT, SIZES
 
@@ -35,6 +37,19 @@ def test_a_head_that_is_put_again_while_another_run_has_the_thread_is_the_head_s
         saver.sweep(EVERY_ENTRY)
         assert saver.get_tuple(config()).checkpoint["channel_values"] == {"a": 2}
         assert ids(saver.list(THREAD)) == ["1"]
+
+
+@each_saver
+def test_a_checkpoint_in_a_namespace_without_any_is_seen_whatever_else_its_run_has_read(
+    kind: str, tmp_path: Path
+) -> None:
+    with open_saver(kind, tmp_path) as saver, saver.core.runs.begun() as run:
+        saver.get_tuple({"configurable": {**config()["configurable"], RUN: run.name}})
+        put(saver, config(), id="1")
+        put(saver, {"configurable": {**config(ns="inner")["configurable"], RUN: run.name}}, id="2")
+        assert saver.counts == {"conflict": 1}
+        saver.sweep(EVERY_ENTRY)
+        assert ids(saver.list(THREAD)) == ["2", "1"]
 
 
 @each_saver
@@ -113,6 +128,26 @@ def test_late_writes_of_a_deleted_thread_are_not_in_what_is_brought_back(kind: s
         else:
             imported(saver.core, lines)
         assert saver.get_tuple(config()).pending_writes == [("task", "a", "kept")]
+
+
+@each_saver
+def test_what_tasks_of_two_versions_have_written_is_in_the_order_of_the_tasks(kind: str, tmp_path: Path) -> None:
+    with open_saver(kind, tmp_path, schema=schema(1)) as saver:
+        at = put(saver, config(), {"a": 1}, id="1")
+        saver.put_writes(at, [("a", "old")], "t1", "~1")
+    with open_saver(kind, tmp_path, schema=schema(2)) as saver:
+        saver.put_writes(at, [("a2", "new")], "t0", "~0")
+        saver.put_writes(at, [("__resume__", "yes")], "t1", "~1")
+        saver.put_writes(at, [("a2", numpy.array([1, 2])), ("a2", numpy.array([3, 4]))], "t2", "~2")
+        written = saver.get_tuple(config()).pending_writes
+    assert [(task, channel) for task, channel, _value in written] == [
+        ("t0", "a2"),
+        ("t1", "__resume__"),
+        ("t1", "a2"),
+        ("t2", "a2"),
+        ("t2", "a2"),
+    ]
+    assert [value.tolist() for _task, _channel, value in written[3:]] == [[1, 2], [3, 4]]
 
 
 def saver_on(files: MemoryFiles) -> CoreSaver:

@@ -15,10 +15,14 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, StateGraph
 from langgraph.types import interrupt
 
+from flowpoint.agents.core import SaverCore
+from flowpoint.agents.entry_names import Place
+from flowpoint.agents.every_thread import EveryThread
 from flowpoint.agents.migrations import Convert, Drop
+from flowpoint.agents.reading import Reader, Saved
 from flowpoint.agents.schema import Schema
 from flowpoint.cli.main import execute
-from tests.unit.agents.stores import SAVERS, THREAD, each_saver, open_saver
+from tests.unit.agents.stores import SAVERS, THREAD, config, each_saver, open_saver, put
 
 Captured = pytest.CaptureFixture[str]
 
@@ -99,6 +103,42 @@ def test_threads_their_history_and_any_point_of_it_are_shown(store: str, capsys:
     assert told["trail"] == {"added": ["b", "c"]}
     assert "head" in said(capsys, "history", store, "t")
     assert "trail = ['a', 'b', 'c']" in said(capsys, "show", store, "t")
+
+
+def test_a_thread_that_its_owner_deletes_while_it_is_listed_is_left_out(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_saver("folder", tmp_path) as owner:
+        for thread in ("gone", "stays"):
+            put(owner, config(thread), {"x": 1})
+        threads = Reader.threads
+
+        def and_then_one_goes(reader: Reader, every: EveryThread | None = None) -> list[str]:
+            found = threads(reader, every)
+            owner.delete_thread("gone")
+            return found
+
+        monkeypatch.setattr(Reader, "threads", and_then_one_goes)
+        listed = data(capsys, "list", str(tmp_path / "folder"))
+
+    assert [one["thread"] for one in listed] == ["stays"]
+
+
+def test_a_checkpoint_that_its_owner_removes_while_it_is_looked_for_is_not_there(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_saver("folder", tmp_path) as owner:
+        id = put(owner, config("t"), {"x": 1})["configurable"]["checkpoint_id"]
+        get = SaverCore.get
+
+        def removed_before_the_second_look(core: SaverCore, place: Place, id: str | None, **how: bool) -> Saved | None:
+            saved = get(core, place, id, **how)
+            return saved if id is None or len(id) < 10 else None
+
+        monkeypatch.setattr(SaverCore, "get", removed_before_the_second_look)
+
+        assert execute(["threads", "show", str(tmp_path / "folder"), "t", "--at", id[-6:]]) == 3
+        assert f"checkpoint {id} of thread 't' has just been removed" in capsys.readouterr().err
 
 
 def test_time_travel_makes_a_fork_that_the_graph_goes_on_from(store: str, capsys: Captured) -> None:

@@ -163,6 +163,14 @@ def test_when_the_owner_is_killed_the_job_is_free_at_once(home: Home) -> None:
     claimed(home).release("finished", ended=1)
 
 
+@pytest.mark.parametrize("text", ["", "5", "[1]", '[1, "x"]', '["1", 2]', "[99999999999999999999, 1]", "[-1, 1]"])
+def test_a_lock_file_that_names_nobody_names_nobody(home: Home, text: str) -> None:
+    folder = home.create_job("words")
+    folder.lock_file.write_text(text)
+
+    assert owner_of(folder) is None
+
+
 def test_a_second_run_does_not_name_a_dead_owner(home: Home) -> None:
     claim = claimed(home)
     claim.folder.lock_file.write_text("[999999999, 1.0]")

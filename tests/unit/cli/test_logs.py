@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flowpoint.cli import logs
 from flowpoint.cli.main import execute
-from flowpoint.host.log_files import turn
+from flowpoint.host.log_files import files_of, turn
 from flowpoint.launch.claim import claim_job
 from flowpoint.launch.control import Event, EventKind
 from flowpoint.launch.home import Home
@@ -121,6 +125,58 @@ async def test_logs_follows_into_a_new_file_and_shows_what_comes_late_into_the_o
 
     assert await following == 0
     assert shown.count(b"\n") == 7
+
+
+async def test_logs_goes_on_in_a_log_that_was_begun_anew_and_shows_nothing_twice(
+    home: Home, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    claim = claimed(home)
+    log = claim.folder.log
+    for text in (b"one\n", b"two\n", b"three\n"):
+        log.write_bytes(text)
+        turn(log, 3)
+    for number, path in enumerate(files_of(log)):
+        os.utime(path, ns=(0, 10**9 - number))
+    following = asyncio.create_task(shell("logs", "words", "-f"))
+    shown = b""
+
+    async def until(text: bytes) -> None:
+        nonlocal shown
+        while text not in shown:
+            await asyncio.sleep(0.005)
+            shown += capfdbinary.readouterr().out
+
+    await until(b"three")
+    log.unlink()
+    await asyncio.sleep(logs.POLL_SECONDS * 2)
+    log.write_bytes(b"anew\n")
+    await until(b"anew")
+    claim.release("finished", ended=1)
+
+    assert await following == 0
+    shown += capfdbinary.readouterr().out
+    assert shown == b"one\ntwo\nthree\nanew\n"
+
+
+def make_a_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def make_a_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("make", [make_a_folder, make_a_pipe])
+def test_something_else_in_the_place_of_a_log_is_told(
+    home: Home, capsys: pytest.CaptureFixture[str], make: Callable[[Path], None]
+) -> None:
+    claim = claimed(home)
+    make(claim.folder.log)
+
+    assert execute(["logs", "words"]) == 1
+
+    assert capsys.readouterr().err.startswith(f"flowpoint: cannot read the log {claim.folder.log}: ")
+    claim.release("finished", ended=1)
 
 
 def test_a_line_that_is_being_written_is_the_last_one(home: Home, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
