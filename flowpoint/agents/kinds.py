@@ -33,12 +33,13 @@ def require_rocks_or_none(path: str) -> None:
 
 
 def require_folder_or_none(path: str) -> None:
-    """Refuse a folder which is a RocksDB, and in which no `FolderSaver` keeps threads.
+    """Refuse a folder which is a RocksDB, and in which no `FolderSaver` keeps threads: one may have been opened there by
+    mistake.
 
     Raises:
         UsageError: it is one.
     """
-    if is_rocks(path) and not is_folder(path):
+    if is_rocks(path) and not (is_folder(path) and os.listdir(os.path.join(path, "t"))):
         raise _other_kind(path, "a FolderSaver", "RocksSaver")
 
 

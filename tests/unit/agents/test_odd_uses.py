@@ -230,6 +230,14 @@ def test_a_store_of_another_kind_is_refused_instead_of_begun_anew(
     assert sorted(entry.name for entry in (tmp_path / "memory").iterdir()) == names
 
 
+def test_a_folder_saver_that_was_once_opened_on_a_rocksdb_by_mistake_is_refused_there_now(tmp_path: Path) -> None:
+    with RocksSaver(tmp_path) as saver:
+        put(saver, config(), {"c": 1}, id="1")
+    (tmp_path / "t").mkdir()
+    with pytest.raises(UsageError, match="it is that of a RocksSaver"):
+        FolderSaver(tmp_path)
+
+
 @pytest.mark.parametrize("make", [*SAVERS.values(), RocksStore])
 def test_a_path_that_is_no_folder_is_named(tmp_path: Path, make: Any) -> None:
     (tmp_path / "file").write_text("")
