@@ -22,12 +22,9 @@ _RECENT_MAX: Final = 64
 class Carried:
     """Completes the checkpoints that are put into one store. To be called in sections of the thread."""
 
-    def __init__(
-        self, earlier: Callable[[Place, str], Record | None], found: Callable[[Place, str], int | None]
-    ) -> None:
-        """`earlier` finds a checkpoint, `found` the number of its commit."""
+    def __init__(self, earlier: Callable[[Place, str], Record | None]) -> None:
+        """`earlier` finds a checkpoint."""
         self._earlier = earlier
-        self._found = found
         self._recent: dict[Place, tuple[str, int, Mapping[str, Any], Mapping[str, Ref]]] = {}
         """The last checkpoint that was put in a place: its id and number, the versions of its channels, their values."""
 
@@ -35,15 +32,16 @@ class Carried:
         self,
         place: Place,
         parent: str | None,
+        number: int | None,
         versions: Mapping[str, Any],
         channels: dict[str, Ref],
         changed: Collection[str],
     ) -> None:
-        """Add to the values of `channels` those of the parent that have the same version."""
+        """Add to the values of `channels` those of the parent, whose `number` it is, that have the same version."""
         if parent is None:
             return
         recent = self._recent.get(place)
-        if recent is not None and recent[0] == parent and recent[1] == self._found(place, parent):
+        if recent is not None and recent[0] == parent and recent[1] == number:
             _, _, old_versions, old_channels = recent
         elif versions.keys() <= channels.keys() | set(changed):
             return

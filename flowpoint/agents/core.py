@@ -116,7 +116,7 @@ class SaverCore:
                 "no schema: threads of older code are read as they are; give one with Schema.of(builder, version=1)"
             )
         self._noted: set[tuple[str, str]] = set()
-        self.carried = Carried(self._earlier, self._number)
+        self.carried = Carried(self._earlier)
 
     def _reader(self, schema: Upgrade | None) -> Reader:
         return Reader(self.kv, self.index, self.envelopes, self.values, schema)
@@ -218,12 +218,16 @@ class SaverCore:
             metadata = dict(metadata)
         with self.kv.section(part(thread), Section.APPEND):
             self.index.refresh(thread)
-            sure = None if run is not None else self._sure(place, id_, parent)
-            older = None
-            if sure is None:
+            continued = None if run is not None else self._continued(place, id_, parent)
+            older: Record | None = None
+            before: int | None
+            if continued is not None:
+                before = continued.number
+            else:
                 older = self._earlier(place, id_)
                 parent = self._checked_parent(place, id_, parent, older)
-            self.carried.add(place, parent, bare["channel_versions"], channels, changed)
+                before = None if parent is None else self._number(place, parent)
+            self.carried.add(place, parent, before, bare["channel_versions"], channels, changed)
             body = self.envelopes.body(bare, metadata, channels, thread)
             if older is not None and older.header.parent == parent and older[1:] == (bare, metadata, channels):
                 # Our own put, whose answer was lost, perhaps since it could not be synced.
@@ -235,9 +239,9 @@ class SaverCore:
             number = self.index.tip(thread) + 1
             header = Header(PUT, number, nonce, at, thread, place.ns, id_, parent, True, version)
             blobs = self.values.missing(thread, out) if out else []
-            if sure is not None:
+            if continued is not None and self._stored is not None:
                 verdict = MOVES
-                sure.append(header, self.envelopes.commit(header, body), blobs, sync)
+                self._stored.append(header, self.envelopes.commit(header, body), blobs, sync)
             else:
                 verdict = self._put_judged(place, header, body, blobs, older, token, sync, run)
                 number = self.index.tip(thread)
@@ -267,15 +271,13 @@ class SaverCore:
             )
         return parent
 
-    def _sure(self, place: Place, id: str, parent: str | None) -> StoredIndex | None:
-        """The index, if it knows without a look that a put is new and continues the head, and no run has the thread.
+    def _continued(self, place: Place, id: str, parent: str | None) -> Head | None:
+        """The head, if it is known without a look that a put is new and continues it, and that no run has the thread.
 
         `judged` would say nothing else, and nobody else can come first.
         """
-        stored = self._stored
-        if stored is None or not stored.is_next(place, id, parent) or self.runs.holder(place.thread) is not None:
-            return None
-        return stored
+        head = None if self._stored is None else self._stored.continued(place, id, parent)
+        return None if head is None or self.runs.holder(place.thread) is not None else head
 
     def _put_judged(
         self,

@@ -97,18 +97,18 @@ class StoredIndex:
             return None
         return parsed_number(data.decode("latin-1"), f"the number of checkpoint {id} of thread {thread!r}")
 
-    def is_next(self, place: Place, id: str, parent: str | None) -> bool:
-        """Whether it is known without a look that a checkpoint is new and that its parent is the head.
+    def continued(self, place: Place, id: str, parent: str | None) -> Head | None:
+        """The head, if it is known without a look that it is the parent of a checkpoint, and that this one is new.
 
         To be asked in a section of a store that nobody else writes to.
         """
         known = self._known.places.get(place)
         if known is None or (head := known.head) is None or (greatest := known.greatest) is None:
-            return False
-        return head.id == parent and part(id) > greatest
+            return None
+        return head if head.id == parent and part(id) > greatest else None
 
     def append(self, header: Header, envelope: bytes, blobs: Sequence[Entry], sync: bool) -> None:
-        """Commit a put that `is_next`: all that `Appender` does with `beside` and `appended`, in one go.
+        """Commit a put whose head is `continued`: all that `Appender` does with `beside` and `appended`, in one go.
 
         Spelt out, since nearly every step of a graph is one of these.
         """
