@@ -1,4 +1,4 @@
-"""What a program gives to a saver or a store, looked at before anything is opened or done with it.
+"""What a program gives to a saver or a store, looked at before anything is done with it.
 
 A mistake that Python would not notice, or only somewhere deep in the store, is refused here with what to write instead.
 Not here: what is wrong in the values themselves (`serde`, `store`).

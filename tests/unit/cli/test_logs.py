@@ -23,6 +23,24 @@ from flowpoint.model.settings import LogSettings
 from tests.unit.cli.fake_job import claimed, record_run, shell, this_process
 
 
+class Followed:
+    """`flowpoint logs -f` while it runs, and what it has shown."""
+
+    def __init__(self, capture: pytest.CaptureFixture[bytes]) -> None:
+        self.following = asyncio.create_task(shell("logs", "words", "-f"))
+        self._capture = capture
+        self._text = b""
+
+    @property
+    def text(self) -> bytes:
+        self._text += self._capture.readouterr().out
+        return self._text
+
+    async def until(self, text: bytes) -> None:
+        while text not in self.text:
+            await asyncio.sleep(0.005)
+
+
 def test_logs_shows_events_with_their_tracebacks(home: Home, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     claim = claimed(home)
     log = JobLog(claim.folder.log, LogSettings())
@@ -103,28 +121,20 @@ async def test_logs_follows_into_a_new_file_and_shows_what_comes_late_into_the_o
     claim = claimed(home)
     log = claim.folder.log
     log.write_bytes(b"one\n")
-    following = asyncio.create_task(shell("logs", "words", "-f"))
-    shown = b""
-
-    async def until(text: bytes) -> None:
-        nonlocal shown
-        while text not in shown:
-            await asyncio.sleep(0.005)
-            shown += capfdbinary.readouterr().out
-
-    await until(b"one")
+    shown = Followed(capfdbinary)
+    await shown.until(b"one")
     for turned in range(3):
         with log.open("ab") as old:
             turn(log, 2)
             log.write_bytes(b"new %d\n" % turned)
-            await until(b"new %d" % turned)
+            await shown.until(b"new %d" % turned)
             old.write(b"late %d\n" % turned)
             old.flush()
-            await until(b"late %d" % turned)
+            await shown.until(b"late %d" % turned)
     claim.release("finished", ended=1)
 
-    assert await following == 0
-    assert shown.count(b"\n") == 7
+    assert await shown.following == 0
+    assert shown.text.count(b"\n") == 7
 
 
 async def test_logs_goes_on_in_a_log_that_was_begun_anew_and_shows_nothing_twice(
@@ -137,25 +147,16 @@ async def test_logs_goes_on_in_a_log_that_was_begun_anew_and_shows_nothing_twice
         turn(log, 3)
     for number, path in enumerate(files_of(log)):
         os.utime(path, ns=(0, 10**9 - number))
-    following = asyncio.create_task(shell("logs", "words", "-f"))
-    shown = b""
-
-    async def until(text: bytes) -> None:
-        nonlocal shown
-        while text not in shown:
-            await asyncio.sleep(0.005)
-            shown += capfdbinary.readouterr().out
-
-    await until(b"three")
+    shown = Followed(capfdbinary)
+    await shown.until(b"three")
     log.unlink()
-    await asyncio.sleep(logs.POLL_SECONDS * 2)
+    await asyncio.sleep(logs.POLL_SECONDS * 2)  # as a person would: it has looked meanwhile, or it has not
     log.write_bytes(b"anew\n")
-    await until(b"anew")
+    await shown.until(b"anew")
     claim.release("finished", ended=1)
 
-    assert await following == 0
-    shown += capfdbinary.readouterr().out
-    assert shown == b"one\ntwo\nthree\nanew\n"
+    assert await shown.following == 0
+    assert shown.text == b"one\ntwo\nthree\nanew\n"
 
 
 def make_a_folder(path: Path) -> None:
@@ -203,16 +204,13 @@ async def test_logs_follows_until_the_job_has_ended(home: Home, capfdbinary: pyt
     claim = claimed(home)
     log = JobLog(claim.folder.log, LogSettings())
     log.write(Event(EventKind.RUNNING, "one"), wall_ms=0)
-    following = asyncio.create_task(shell("logs", "words", "-f"))
-    shown = b""
-    while b"one" not in shown:
-        await asyncio.sleep(0.005)
-        shown += capfdbinary.readouterr().out
+    shown = Followed(capfdbinary)
+    await shown.until(b"one")
     log.write(Event(EventKind.FINISHED, "two"), wall_ms=0)
     claim.release("finished", ended=1)
 
-    assert await following == 0
-    assert b"two" in shown + capfdbinary.readouterr().out
+    assert await shown.following == 0
+    assert b"two" in shown.text
     log.close()
 
 
@@ -222,16 +220,13 @@ async def test_the_log_of_a_run_that_has_only_taken_the_name_is_followed(
     claimed(home).release("stopped", ended=1)
     claim = claim_job(home, "words", this_process())
     claim.folder.log.write_bytes(b"of the run before\n")
-    following = asyncio.create_task(shell("logs", "words", "-f"))
-    shown = b""
-    while b"before" not in shown:
-        await asyncio.sleep(0.005)
-        shown += capfdbinary.readouterr().out
+    shown = Followed(capfdbinary)
+    await shown.until(b"before")
 
     with claim.folder.log.open("ab") as log:
         log.write(b"of this run\n")
     record_run(claim)
     claim.release("finished", ended=2)
 
-    assert await following == 0
-    assert b"of this run" in shown + capfdbinary.readouterr().out
+    assert await shown.following == 0
+    assert b"of this run" in shown.text

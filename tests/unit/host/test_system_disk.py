@@ -6,19 +6,18 @@ import asyncio
 import errno
 import fcntl
 import os
-import resource
 import stat
 import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from flowpoint.host import disk as disk_of_the_system
 from flowpoint.host.disk import SystemDisk, make_durable, open_existing
+from tests.unit.host.full_disk import file_size_limit
 
 
 @pytest.fixture
@@ -29,17 +28,6 @@ def disk() -> Iterator[SystemDisk]:
 
 def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
-
-
-@contextmanager
-def file_size_limit(size: int) -> Iterator[None]:
-    """A disk that is full once a file has this size, as the kernel tells it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 async def test_new_files_and_folders_are_private(disk: SystemDisk, tmp_path: Path) -> None:
